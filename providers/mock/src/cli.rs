@@ -16,7 +16,7 @@ use crate::{CloudConfig, HostPort, MockCloud, bind_admin, serve_admin};
     about = "Mock cloud and its cloud-controller-manager"
 )]
 pub struct Cli {
-    /// What to do.
+    /// Command to run.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -40,7 +40,7 @@ pub struct CloudArgs {
     pub cloud_config: Option<PathBuf>,
 }
 
-/// Names of the commands; any other first argument belongs to the cloud-controller-manager.
+/// Names of the commands. Any other first argument is a flag of the cloud-controller-manager.
 pub const COMMANDS: [&str; 2] = ["cloud", "demo"];
 
 /// Runs the binary: a command if the first argument names one, otherwise the
@@ -56,7 +56,7 @@ pub async fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match run(Cli::parse_from(args)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // A closed stderr is ignored.
+            // A closed stderr is not an error.
             let _ = writeln!(std::io::stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }
@@ -66,7 +66,7 @@ pub async fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Runs a command until it ends.
 ///
 /// # Errors
-/// When the configuration is invalid, or the command cannot start or fails.
+/// Returns an error if the configuration is invalid, or the command cannot start or fails.
 pub async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Cloud(args) => serve_cloud(args).await,

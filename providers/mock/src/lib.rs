@@ -1,5 +1,5 @@
-//! An in-memory mock cloud and its provider, for running the framework's controllers without a real
-//! cloud.
+//! An in-memory mock cloud and its provider. With them, the framework's controllers run without a
+//! real cloud.
 //!
 //! - [`cloud`]: the cloud, a state machine of instances, load balancers and routes;
 //! - [`config`][]: the file of `--cloud-config`;

@@ -22,10 +22,10 @@ pub fn product() -> Product {
     Product::new("ccm-mock", concat!("v", env!("CARGO_PKG_VERSION")), &[PROVIDER])
 }
 
-/// Runs the manager with these arguments (without the program's name) until it ends.
+/// Runs the manager with these arguments (without the program's name) until the process stops.
 ///
-/// If `adminAddress` is set, the admin API listens from the start, also on a standby; if it fails,
-/// the process ends.
+/// If `adminAddress` is set, the admin API is served from the start, even before leadership. If it
+/// fails, the process ends.
 pub async fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let stop = CancellationToken::new();
     let (sender, receiver) = oneshot::channel();
@@ -33,7 +33,7 @@ pub async fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let admin = async {
         match receiver.await {
             Ok(server) => server.await,
-            // There is no admin API; only the manager decides when to end.
+            // Without an admin API, wait for the manager to end.
             Err(_) => std::future::pending().await,
         }
     };
@@ -65,7 +65,7 @@ async fn build(
         let listener = bind_admin(address)
             .await
             .map_err(|error| format!("cannot listen at adminAddress {address}: {error}"))?;
-        // Without a receiver, the process is already ending.
+        // If there is no receiver, the process is already ending.
         let _ = server.send(serve_admin(cloud.clone(), listener, stop).boxed());
     }
     Ok(Arc::new(provider))

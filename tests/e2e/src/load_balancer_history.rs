@@ -89,7 +89,7 @@ impl LoadBalancerHistory {
         let (trap, _) = state
             .trap
             .as_mut()
-            .filter(|(trap, _)| trap.after == after && operation.writes())?;
+            .filter(|(trap, _)| trap.after == after && operation.is_write())?;
         if trap.skip > 0 {
             trap.skip -= 1;
             return None;
@@ -113,7 +113,7 @@ impl CallHook for LoadBalancerHistory {
     }
 
     async fn after(&self, _: u64, operation: Operation) {
-        if operation.writes() {
+        if operation.is_write() {
             self.record();
         }
         self.wait_if_caught(operation, true).await;

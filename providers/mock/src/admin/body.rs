@@ -1,39 +1,39 @@
-//! Decodes request bodies, with errors that name the key.
+//! Decodes request bodies. Errors name the invalid key.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::cloud::FieldError;
 
-/// Decodes a JSON object whose keys are all optional. An error names the key.
+/// Decodes a JSON object whose keys are all optional.
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FieldError> {
-    object(json(bytes)?)
+    decode_object(parse_json(bytes)?)
 }
 
-/// Decodes a JSON list of such objects. An error names the index and the key.
+/// Decodes a JSON list of objects whose keys are all optional. Errors name the index and the key.
 pub(super) fn decode_list<T: DeserializeOwned>(bytes: &[u8]) -> Result<Vec<T>, FieldError> {
-    let Value::Array(entries) = json(bytes)? else {
+    let Value::Array(entries) = parse_json(bytes)? else {
         return Err(FieldError::new("", "the body must be a JSON list"));
     };
     let mut objects = Vec::with_capacity(entries.len());
     for (index, entry) in entries.into_iter().enumerate() {
-        let object = object(entry).map_err(|error| error.below(&format!("[{index}]")))?;
+        let object =
+            decode_object(entry).map_err(|error| error.nested_in(&format!("[{index}]")))?;
         objects.push(object);
     }
     Ok(objects)
 }
 
-fn json(bytes: &[u8]) -> Result<Value, FieldError> {
+fn parse_json(bytes: &[u8]) -> Result<Value, FieldError> {
     serde_json::from_slice(bytes)
         .map_err(|error| FieldError::new("", format!("the body is not JSON: {error}")))
 }
 
-fn object<T: DeserializeOwned>(value: Value) -> Result<T, FieldError> {
+fn decode_object<T: DeserializeOwned>(value: Value) -> Result<T, FieldError> {
     let Value::Object(map) = &value else {
         return Err(FieldError::new("", "must be a JSON object"));
     };
-    // The decoder does not report the key that failed. Since no key is required, each one can be
-    // decoded alone.
+    // The decoder does not report the invalid key. Since no key is required, decode each key alone.
     for (key, value) in map {
         let only_this_key = [(key.clone(), value.clone())].into_iter().collect();
         if let Err(error) = serde_json::from_value::<T>(Value::Object(only_this_key)) {

@@ -1,4 +1,4 @@
-//! The admin API: an HTTP API for scripting the cloud from any language.
+//! The admin API, an HTTP API for scripting the cloud from any language.
 //!
 //! | request | body and response |
 //! |---|---|
@@ -12,13 +12,13 @@
 //! | `PUT /v1/faults` | list of [`FaultSpec`], replaces all faults; returns the list |
 //! | `DELETE /v1/faults` | removes all faults |
 //!
-//! `PUT` of a load balancer changes an existing one, without the provider being involved. `DELETE`
-//! returns 204, or 404 if there is nothing to delete (always 204 for faults). Errors are `{"error",
-//! "field"}` with status 400, 404 or 405; `field` is the wrong key, and is absent if no key is
-//! wrong.
+//! `PUT` of a load balancer changes an existing one without the provider. `DELETE` returns 204, or
+//! 404 if the object does not exist (always 204 for faults). Errors are `{"error", "field"}` with
+//! status 400, 404 or 405. `field` is the invalid key, and is missing if the error does not concern
+//! a key.
 //!
-//! `POST /v1/rpc/…` (`rpc`) is internal: it carries the provider calls of another process of this
-//! program, and may change with any version.
+//! `POST /v1/rpc/…` (module `rpc`) is internal. It receives the provider calls of another process
+//! of this program, and may change with any version.
 
 mod body;
 pub(crate) mod rpc;
@@ -43,34 +43,34 @@ use crate::cloud::{
     config::HostPort,
 };
 
-/// Time limit for requests in flight after the server was cancelled.
-const DRAIN: Duration = Duration::from_secs(5);
+/// Time limit for requests in flight after the server was canceled.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Listens at an address; port 0 means any free port.
+/// Binds a listener for the admin API to an address. Port 0 means any free port.
 ///
 /// # Errors
-/// When the address cannot be bound.
+/// Returns an error if the address cannot be bound.
 pub async fn bind_admin(address: &HostPort) -> io::Result<TcpListener> {
     TcpListener::bind((&*address.host, address.port)).await
 }
 
-/// Serves the admin API of `cloud` until `cancel`, then waits at most five seconds for requests in
-/// flight. Logs the bound address.
+/// Serves the admin API of `cloud` until `cancel` is canceled, and then waits at most five seconds
+/// for requests in flight. Logs the bound address.
 ///
 /// # Errors
-/// When the listener fails.
+/// Returns an error if the listener fails.
 pub async fn serve_admin(
     cloud: MockCloud,
     listener: TcpListener,
     cancel: CancellationToken,
 ) -> io::Result<()> {
     let address = listener.local_addr()?;
-    tracing::info!(%address, "admin API of the mock cloud listens");
+    tracing::info!(%address, "serving the admin API of the mock cloud");
     let server = axum::serve(listener, router(cloud))
         .with_graceful_shutdown(cancel.clone().cancelled_owned());
     tokio::select! {
         ended = server.into_future() => ended,
-        () = async { cancel.cancelled().await; tokio::time::sleep(DRAIN).await } => Ok(()),
+        () = async { cancel.cancelled().await; tokio::time::sleep(SHUTDOWN_TIMEOUT).await } => Ok(()),
     }
 }
 
@@ -91,8 +91,8 @@ pub fn router(cloud: MockCloud) -> Router {
         .route("/v1/calls", get(calls))
         .route("/v1/faults", put(put_faults).delete(delete_faults))
         .merge(rpc::router())
-        .fallback(|| async { ApiError::NotFound("there is no such path".to_owned()) })
-        .method_not_allowed_fallback(|| async { ApiError::Method })
+        .fallback(|| async { ApiError::NotFound("this path does not exist".to_owned()) })
+        .method_not_allowed_fallback(|| async { ApiError::MethodNotAllowed })
         .with_state(cloud)
 }
 
@@ -101,7 +101,7 @@ pub fn router(cloud: MockCloud) -> Router {
 enum ApiError {
     BadField(FieldError),
     NotFound(String),
-    Method,
+    MethodNotAllowed,
 }
 
 #[derive(Serialize)]
@@ -120,13 +120,13 @@ impl From<FieldError> for ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let (status, error, field) = match self {
-            // Without a key, the body as a whole is wrong.
+            // Without a key, the body as a whole is invalid.
             Self::BadField(e) if e.field.is_empty() => (StatusCode::BAD_REQUEST, e.message, None),
             Self::BadField(e) => (StatusCode::BAD_REQUEST, e.to_string(), Some(e.field)),
-            Self::NotFound(what) => (StatusCode::NOT_FOUND, what, None),
-            Self::Method => (
+            Self::NotFound(message) => (StatusCode::NOT_FOUND, message, None),
+            Self::MethodNotAllowed => (
                 StatusCode::METHOD_NOT_ALLOWED,
-                "this path does not take this method".to_owned(),
+                "this path does not support this method".to_owned(),
                 None,
             ),
         };
@@ -134,7 +134,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// Returns the response to a deletion; `deleted` is false if there was nothing to delete.
+/// Returns the response to a deletion. `deleted` is false if the object did not exist.
 fn deletion_status(kind: &str, name: &str, deleted: bool) -> Result<StatusCode, ApiError> {
     if deleted {
         Ok(StatusCode::NO_CONTENT)
@@ -243,7 +243,8 @@ async fn put_faults(
     let specs: Vec<FaultSpec> = decode_list(&body)?;
     let mut faults = Vec::with_capacity(specs.len());
     for (index, spec) in specs.iter().enumerate() {
-        let fault = Fault::new(spec.clone()).map_err(|error| error.below(&format!("[{index}]")))?;
+        let fault =
+            Fault::new(spec.clone()).map_err(|error| error.nested_in(&format!("[{index}]")))?;
         faults.push(fault);
     }
     cloud.set_faults(faults);

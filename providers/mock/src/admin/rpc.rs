@@ -1,8 +1,8 @@
-//! Provider calls over HTTP, between two processes of this program. Internal.
+//! Provider calls over HTTP, between two processes of this program. This protocol is internal.
 //!
-//! Every call is a `POST` of its arguments as JSON to `/v1/rpc/<operation>`, except `GET
-//! /v1/rpc/info`. The response is 200 with `{"Ok": …}` or `{"Err": …}`, so that an error of the
-//! cloud keeps its kind and cannot be mistaken for a connection error.
+//! For every call, its arguments are sent as JSON with `POST` to `/v1/rpc/<operation>`. Only
+//! `/v1/rpc/info` is a `GET` request. The response is 200 with `{"Ok": …}` or `{"Err": …}`, so that
+//! an error of the cloud keeps its kind and cannot be confused with a connection error.
 
 use std::time::Duration;
 
@@ -39,8 +39,7 @@ impl From<CloudError> for WireError {
 
 impl From<WireError> for CloudError {
     fn from(wire: WireError) -> Self {
-        // A kind that this version does not know must not mean more than "failed", for example not
-        // absence.
+        // A kind that this version does not know must not be taken for proof of absence.
         let kind = ErrorKind::ALL
             .into_iter()
             .find(|kind| kind.as_str() == wire.kind)
@@ -56,7 +55,7 @@ impl From<WireError> for CloudError {
 /// Serialized form of the result of a call.
 pub(crate) type Wire<T> = Result<T, WireError>;
 
-/// What a provider needs to know before its first call: response of `GET /v1/rpc/info`.
+/// Response of `GET /v1/rpc/info`, which a provider needs before its first call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Info {
     pub(crate) region: String,
@@ -64,14 +63,14 @@ pub(crate) struct Info {
 
 /// Arguments of `modify_load_balancer`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct ModifyBalancer {
+pub(crate) struct ModifyLoadBalancer {
     pub(crate) key: LoadBalancerKey,
     pub(crate) settings: LoadBalancerSettings,
 }
 
 /// Arguments of `update_load_balancer`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct UpdateBalancer {
+pub(crate) struct UpdateLoadBalancer {
     pub(crate) key: LoadBalancerKey,
     pub(crate) members: Members,
 }
@@ -146,7 +145,7 @@ async fn create_load_balancer(
 
 async fn modify_load_balancer(
     State(cloud): State<MockCloud>,
-    Json(modify): Json<ModifyBalancer>,
+    Json(modify): Json<ModifyLoadBalancer>,
 ) -> Json<Wire<LoadBalancer>> {
     wire(
         cloud
@@ -157,7 +156,7 @@ async fn modify_load_balancer(
 
 async fn update_load_balancer(
     State(cloud): State<MockCloud>,
-    Json(update): Json<UpdateBalancer>,
+    Json(update): Json<UpdateLoadBalancer>,
 ) -> Json<Wire<LoadBalancer>> {
     wire(
         cloud

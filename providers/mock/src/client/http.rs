@@ -13,9 +13,9 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::cloud::config::HostPort;
 
-/// Timeout of connecting; short, because the servers are nearby.
+/// Timeout for connecting. Short, because the server is on the same machine or in the same network.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum size of a response: enough for a list of 100,000 instances.
+/// Maximum size of a response, which is enough for a list of 100,000 instances.
 const MAX_RESPONSE_SIZE: usize = 64 << 20;
 
 /// Client for JSON over HTTP to one address.
@@ -25,10 +25,10 @@ pub(super) struct Http {
     address: HostPort,
 }
 
-/// A request without a usable response.
+/// Error of a request without a usable response.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// There was no complete response.
+    /// The request could not be sent, or its response was incomplete.
     #[error("{method} {url}")]
     Send {
         /// Method.
@@ -39,7 +39,7 @@ pub enum HttpError {
         #[source]
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The response is an error.
+    /// The server returned an error.
     #[error("{method} {url}: status {status}: {body}")]
     Status {
         /// Method.
@@ -52,7 +52,7 @@ pub enum HttpError {
         body: String,
     },
     /// The body of the response does not have the expected form.
-    #[error("{method} {url}: unexpected answer")]
+    #[error("{method} {url}: unexpected response")]
     Decode {
         /// Method.
         method: Method,
@@ -65,7 +65,7 @@ pub enum HttpError {
 }
 
 impl HttpError {
-    /// Returns the status if the response is an error.
+    /// Returns the status if the server returned an error.
     pub fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Status { status, .. } => Some(*status),
@@ -90,7 +90,7 @@ impl Http {
     }
 
     /// Sends a request and decodes the response.
-    pub(super) async fn json<B: Serialize + ?Sized, T: DeserializeOwned>(
+    pub(super) async fn request_json<B: Serialize + ?Sized, T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
@@ -121,7 +121,7 @@ impl Http {
         }
     }
 
-    /// Sends a request and reads the whole response, whatever its status.
+    /// Sends a request and reads the whole response, regardless of its status.
     async fn exchange<B: Serialize + ?Sized>(
         &self,
         method: &Method,

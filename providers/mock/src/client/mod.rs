@@ -14,28 +14,30 @@ use crate::cloud::{
     RouteBody, config::HostPort,
 };
 
-/// Typed client of the admin API.
+/// Typed client for the admin API.
 #[derive(Clone, Debug)]
 pub struct AdminClient(Http);
 
 const NO_BODY: Option<&()> = None;
 
 impl AdminClient {
-    /// Makes a client. It connects on first use.
+    /// Creates a client. It connects on first use.
     pub fn new(address: HostPort) -> Self {
         Self(Http::new(address))
     }
 
     /// Lists the instances that were put or queried.
     pub async fn instances(&self) -> Result<Vec<Instance>, HttpError> {
-        self.0.json(Method::GET, "/v1/instances", NO_BODY).await
+        self.0
+            .request_json(Method::GET, "/v1/instances", NO_BODY)
+            .await
     }
 
-    /// Returns the instance of a node.
+    /// Returns the instance of a node, or `None` if it does not exist.
     pub async fn instance(&self, node: &str) -> Result<Option<Instance>, HttpError> {
-        missing_is_none(
+        not_found_to_none(
             self.0
-                .json(Method::GET, &path("instances", node), NO_BODY)
+                .request_json(Method::GET, &object_path("instances", node), NO_BODY)
                 .await,
         )
     }
@@ -47,11 +49,11 @@ impl AdminClient {
         spec: &InstanceSpec,
     ) -> Result<Instance, HttpError> {
         self.0
-            .json(Method::PUT, &path("instances", node), Some(spec))
+            .request_json(Method::PUT, &object_path("instances", node), Some(spec))
             .await
     }
 
-    /// Changes only the power state of an instance; `None` if there is no such instance.
+    /// Changes only the power state of an instance. Returns `None` if the instance does not exist.
     pub async fn set_power(
         &self,
         node: &str,
@@ -64,77 +66,79 @@ impl AdminClient {
         self.put_instance(node, &spec).await.map(Some)
     }
 
-    /// Deletes the instance of a node; `false` if there was none.
+    /// Deletes the instance of a node. Returns `false` if it did not exist.
     pub async fn delete_instance(&self, node: &str) -> Result<bool, HttpError> {
         let sent = self
             .0
-            .send(Method::DELETE, &path("instances", node), NO_BODY)
+            .send(Method::DELETE, &object_path("instances", node), NO_BODY)
             .await;
-        Ok(missing_is_none(sent)?.is_some())
+        Ok(not_found_to_none(sent)?.is_some())
     }
 
     /// Lists the load balancers.
     pub async fn load_balancers(&self) -> Result<Vec<LoadBalancer>, HttpError> {
         self.0
-            .json(Method::GET, "/v1/load-balancers", NO_BODY)
+            .request_json(Method::GET, "/v1/load-balancers", NO_BODY)
             .await
     }
 
-    /// Returns a load balancer by its name.
+    /// Returns the load balancer of this name, or `None` if it does not exist.
     pub async fn load_balancer(&self, name: &str) -> Result<Option<LoadBalancer>, HttpError> {
-        missing_is_none(
+        not_found_to_none(
             self.0
-                .json(Method::GET, &path("load-balancers", name), NO_BODY)
+                .request_json(Method::GET, &object_path("load-balancers", name), NO_BODY)
                 .await,
         )
     }
 
-    /// Changes a load balancer without the provider; `None` if there is none.
+    /// Changes a load balancer without the provider. Returns `None` if it does not exist.
     pub async fn edit_load_balancer(
         &self,
         name: &str,
         edit: &LoadBalancerEdit,
     ) -> Result<Option<LoadBalancer>, HttpError> {
-        missing_is_none(
+        not_found_to_none(
             self.0
-                .json(Method::PUT, &path("load-balancers", name), Some(edit))
+                .request_json(Method::PUT, &object_path("load-balancers", name), Some(edit))
                 .await,
         )
     }
 
-    /// Removes a load balancer without the provider; `false` if there was none.
+    /// Removes a load balancer without the provider. Returns `false` if it did not exist.
     pub async fn remove_load_balancer(&self, name: &str) -> Result<bool, HttpError> {
         let sent = self
             .0
-            .send(Method::DELETE, &path("load-balancers", name), NO_BODY)
+            .send(Method::DELETE, &object_path("load-balancers", name), NO_BODY)
             .await;
-        Ok(missing_is_none(sent)?.is_some())
+        Ok(not_found_to_none(sent)?.is_some())
     }
 
     /// Lists the routes.
     pub async fn routes(&self) -> Result<Vec<Route>, HttpError> {
-        self.0.json(Method::GET, "/v1/routes", NO_BODY).await
+        self.0
+            .request_json(Method::GET, "/v1/routes", NO_BODY)
+            .await
     }
 
     /// Creates or replaces a route.
     pub async fn put_route(&self, name: &str, body: &RouteBody) -> Result<Route, HttpError> {
         self.0
-            .json(Method::PUT, &path("routes", name), Some(body))
+            .request_json(Method::PUT, &object_path("routes", name), Some(body))
             .await
     }
 
-    /// Deletes a route; `false` if there was none.
+    /// Deletes a route. Returns `false` if it did not exist.
     pub async fn delete_route(&self, name: &str) -> Result<bool, HttpError> {
         let sent = self
             .0
-            .send(Method::DELETE, &path("routes", name), NO_BODY)
+            .send(Method::DELETE, &object_path("routes", name), NO_BODY)
             .await;
-        Ok(missing_is_none(sent)?.is_some())
+        Ok(not_found_to_none(sent)?.is_some())
     }
 
-    /// Returns the call counts.
+    /// Returns the counts of provider calls.
     pub async fn calls(&self) -> Result<Calls, HttpError> {
-        self.0.json(Method::GET, "/v1/calls", NO_BODY).await
+        self.0.request_json(Method::GET, "/v1/calls", NO_BODY).await
     }
 
     /// Replaces all faults.
@@ -154,7 +158,8 @@ impl AdminClient {
     }
 }
 
-fn missing_is_none<T>(result: Result<T, HttpError>) -> Result<Option<T>, HttpError> {
+/// Converts the status 404 to `None`.
+fn not_found_to_none<T>(result: Result<T, HttpError>) -> Result<Option<T>, HttpError> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
@@ -163,7 +168,7 @@ fn missing_is_none<T>(result: Result<T, HttpError>) -> Result<Option<T>, HttpErr
 }
 
 /// Returns the URL path of an object; special characters in its name are percent-encoded.
-fn path(kind: &str, name: &str) -> String {
+fn object_path(kind: &str, name: &str) -> String {
     use std::fmt::Write;
     let mut path = format!("/v1/{kind}/");
     for byte in name.bytes() {

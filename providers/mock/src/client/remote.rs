@@ -1,4 +1,4 @@
-//! The API of a mock cloud in another process.
+//! Client for the API of a mock cloud in another process.
 
 use std::time::Duration;
 
@@ -9,16 +9,17 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::http::Http;
 use crate::{
-    admin::rpc::{Info, ModifyBalancer, UpdateBalancer, Wire},
+    admin::rpc::{Info, ModifyLoadBalancer, UpdateLoadBalancer, Wire},
     cloud::{
         CloudApi, CloudInstanceQuery, DeleteResult, Instance, LoadBalancer, LoadBalancerKey,
         LoadBalancerSettings, LoadBalancerSpec, Members, OwnedRoute, RouteBatch, config::HostPort,
     },
 };
 
-/// First and maximum delay between attempts of a provider that waits for its cloud, which may be
-/// starting or down. The delay doubles each time.
+/// First delay between attempts of a provider that waits for its cloud, which may be starting or
+/// down. The delay doubles with each attempt.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(200);
+/// Maximum delay between these attempts.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// A mock cloud in another process. A failed connection is [`ErrorKind::Transient`], never proof of
@@ -29,7 +30,7 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 pub struct RemoteCloud(Http);
 
 impl RemoteCloud {
-    /// Makes a client. It connects on first use.
+    /// Creates a client. It connects on first use.
     pub fn new(address: HostPort) -> Self {
         Self(Http::new(address))
     }
@@ -37,7 +38,7 @@ impl RemoteCloud {
     /// Returns the region of the cloud. Waits while the cloud does not answer.
     ///
     /// # Errors
-    /// When the cloud answers with an error.
+    /// Returns an error if the cloud answers with an error.
     ///
     /// # Cancellation
     /// Safe: the call changes nothing.
@@ -46,13 +47,15 @@ impl RemoteCloud {
         let mut retry_delay = FIRST_RETRY_DELAY;
         let mut last_error = String::new();
         loop {
-            let info: Result<Wire<Info>, _> =
-                self.0.json(Method::GET, "/v1/rpc/info", None::<&()>).await;
+            let info: Result<Wire<Info>, _> = self
+                .0
+                .request_json(Method::GET, "/v1/rpc/info", None::<&()>)
+                .await;
             let error = match info {
                 Ok(info) => return Ok(info?.region),
                 Err(error) => error.to_string(),
             };
-            // An error that repeats is a warning only once.
+            // Log a warning only if the error has changed.
             if error == last_error {
                 tracing::debug!(%endpoint, %error, "mock cloud does not answer yet");
             } else {
@@ -70,19 +73,19 @@ impl RemoteCloud {
         body: &B,
     ) -> Result<T, CloudError> {
         let path = format!("/v1/rpc/{operation}");
-        let answer: Wire<T> =
-            self.0
-                .json(Method::POST, &path, Some(body))
-                .await
-                .map_err(|error| {
-                    CloudError::transient(format!("{operation} at the mock cloud"))
-                        .with_source(error)
-                })?;
+        let answer: Wire<T> = self
+            .0
+            .request_json(Method::POST, &path, Some(body))
+            .await
+            .map_err(|error| {
+                CloudError::transient(format!("{operation} at the mock cloud")).with_source(error)
+            })?;
         Ok(answer?)
     }
 }
 
-fn each<T>(answers: Vec<Wire<T>>) -> Vec<Result<T, CloudError>> {
+/// Converts the results of a batch.
+fn from_wire_each<T>(answers: Vec<Wire<T>>) -> Vec<Result<T, CloudError>> {
     answers
         .into_iter()
         .map(|answer| answer.map_err(CloudError::from))
@@ -95,7 +98,7 @@ impl CloudApi for RemoteCloud {
         &self,
         queries: &[CloudInstanceQuery],
     ) -> Result<Vec<Result<Option<Instance>, CloudError>>, CloudError> {
-        Ok(each(self.call("describe_instances", queries).await?))
+        Ok(from_wire_each(self.call("describe_instances", queries).await?))
     }
 
     async fn list_routes(&self, cluster: &str) -> Result<Vec<OwnedRoute>, CloudError> {
@@ -106,7 +109,7 @@ impl CloudApi for RemoteCloud {
         &self,
         batch: &RouteBatch,
     ) -> Result<Vec<Result<(), CloudError>>, CloudError> {
-        Ok(each(self.call("apply_routes", batch).await?))
+        Ok(from_wire_each(self.call("apply_routes", batch).await?))
     }
 
     async fn get_load_balancer(
@@ -128,7 +131,7 @@ impl CloudApi for RemoteCloud {
         key: &LoadBalancerKey,
         settings: &LoadBalancerSettings,
     ) -> Result<LoadBalancer, CloudError> {
-        let modify = ModifyBalancer { key: key.clone(), settings: settings.clone() };
+        let modify = ModifyLoadBalancer { key: key.clone(), settings: settings.clone() };
         self.call("modify_load_balancer", &modify).await
     }
 
@@ -137,7 +140,7 @@ impl CloudApi for RemoteCloud {
         key: &LoadBalancerKey,
         members: &Members,
     ) -> Result<LoadBalancer, CloudError> {
-        let update = UpdateBalancer { key: key.clone(), members: members.clone() };
+        let update = UpdateLoadBalancer { key: key.clone(), members: members.clone() };
         self.call("update_load_balancer", &update).await
     }
 

@@ -1,4 +1,4 @@
-//! The cloud's API for the provider, and how the cloud in this process serves it.
+//! The cloud's API for the provider, and its implementation for a cloud in this process.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,8 +18,8 @@ use super::{
 /// to retry.
 #[async_trait]
 pub trait CloudApi: Send + Sync {
-    /// Describes instances: one answer per query, in order. `None` is proof that the instance does
-    /// not exist.
+    /// Describes instances. Returns one answer per query, in order. `None` is proof that the
+    /// instance does not exist.
     async fn describe_instances(
         &self,
         queries: &[CloudInstanceQuery],
@@ -28,8 +28,8 @@ pub trait CloudApi: Send + Sync {
     /// Lists a cluster's routes.
     async fn list_routes(&self, cluster: &str) -> Result<Vec<OwnedRoute>, CloudError>;
 
-    /// Changes routes: one answer per edit, in order. For latency and rate limit, a batch is one
-    /// call.
+    /// Changes routes. Returns one answer per edit, in order. For latency and rate limit, a batch
+    /// counts as one call.
     async fn apply_routes(
         &self,
         batch: &RouteBatch,
@@ -205,8 +205,8 @@ fn operation_of(edit: &RouteEdit) -> Operation {
 }
 
 impl MockCloud {
-    /// Runs one provider call: counts it, rejects it if it is over the rate limit, waits for the
-    /// latency, then applies its effect. The hook runs before the latency and after the effect.
+    /// Runs one provider call. Counts it, rejects it if it exceeds the rate limit, waits for the
+    /// latency, and then applies its effect. The hook runs before the latency and after the effect.
     async fn call<T>(
         &self,
         operation: Operation,
@@ -236,7 +236,7 @@ impl MockCloud {
         }
     }
 
-    /// Runs one call about load balancers; a fault fails the call as a whole.
+    /// Runs one provider call about load balancers. A fault fails the call as a whole.
     async fn load_balancer_call<T>(
         &self,
         operation: Operation,
@@ -263,20 +263,20 @@ struct AdmittedCall {
 }
 
 impl CloudState {
-    /// Counts a call, and fails if it is over the rate limit.
+    /// Counts a call. Fails if the call exceeds the rate limit.
     fn admit(
         &mut self,
         operation: Operation,
         count: impl FnOnce(&mut Calls),
     ) -> Result<AdmittedCall, CloudError> {
         count(&mut self.calls);
-        self.number += 1;
+        self.call_count += 1;
         if let Err(after) = self.limits.take(operation.capability()) {
             self.calls.throttled += 1;
             let message = format!("{}: rate limit exceeded", operation.as_str().replace('_', " "));
             return Err(CloudError::new(ErrorKind::Throttled, message).with_retry_after(after));
         }
-        Ok(AdmittedCall { number: self.number, hook: self.hook.clone() })
+        Ok(AdmittedCall { number: self.call_count, hook: self.hook.clone() })
     }
 
     /// Answers one query, unless a fault matches it. The fault `not_found` is an answer: proof that
@@ -299,7 +299,7 @@ impl CloudState {
         match edit {
             RouteEdit::Create { node, destination, node_addresses } => {
                 self.with_faults(operation, &[node], |state| {
-                    let target = state.instances.target(node)?;
+                    let target = state.instances.route_target(node)?;
                     state.routes.create(NewRoute {
                         cluster,
                         node,
@@ -317,8 +317,9 @@ impl CloudState {
             }
         }
     }
-    /// Applies an effect unless a fault matches the call. A fault that only loses the answer fails
-    /// the call after the effect.
+
+    /// Applies an effect unless a fault matches the call. If the fault only loses the answer, the
+    /// call fails after its effect.
     fn with_faults<T>(
         &mut self,
         operation: Operation,
@@ -327,12 +328,12 @@ impl CloudState {
     ) -> Result<T, CloudError> {
         match self.faults.fire(operation, names) {
             None => effect(self),
-            Some(fired) => {
-                if fired.answer_lost() {
-                    // The caller does not learn the result.
+            Some(fault) => {
+                if fault.is_answer_lost() {
+                    // The caller only gets the error, not the result.
                     drop(effect(self));
                 }
-                Err(fired.into_error(operation, names))
+                Err(fault.into_error(operation, names))
             }
         }
     }

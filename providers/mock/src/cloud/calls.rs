@@ -1,4 +1,4 @@
-//! Operations of the cloud, and how often each was called.
+//! Operations of the cloud's API, and the counts of their calls.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,9 +26,9 @@ pub enum Operation {
     DeleteLoadBalancer,
     /// Lists a cluster's load balancers.
     ListLoadBalancers,
-    /// Means both creating and modifying a load balancer; only for faults and counts.
+    /// Stands for both creating and modifying a load balancer; only for faults and counts.
     EnsureLoadBalancer,
-    /// Means every operation; only for faults and counts.
+    /// Stands for every operation; only for faults and counts.
     Any,
 }
 
@@ -58,7 +58,7 @@ impl Operation {
         Self::ListLoadBalancers,
     ];
 
-    /// Returns the spelling of the admin API.
+    /// Returns the name of the operation in the admin API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::DescribeInstances => "describe_instances",
@@ -76,8 +76,8 @@ impl Operation {
         }
     }
 
-    /// Tells whether `self` is, or includes, the operation of a call.
-    pub fn covers(self, call: Self) -> bool {
+    /// Returns true if `self` is, or includes, the operation of a call.
+    pub fn includes(self, call: Self) -> bool {
         match self {
             Self::Any => true,
             Self::EnsureLoadBalancer => {
@@ -87,9 +87,9 @@ impl Operation {
         }
     }
 
-    /// Tells whether the operation changes the cloud. A value that means several operations does if
-    /// one of them does.
-    pub fn writes(self) -> bool {
+    /// Returns true if the operation, or one of the operations that it stands for, changes the
+    /// cloud.
+    pub fn is_write(self) -> bool {
         !matches!(
             self,
             Self::DescribeInstances
@@ -99,12 +99,13 @@ impl Operation {
         )
     }
 
-    /// Tells whether the operation is about named objects, which the `match` of a fault can select.
-    pub fn names_objects(self) -> bool {
+    /// Returns true if the operation is about named objects, which the `match` of a fault can
+    /// select.
+    pub fn has_named_objects(self) -> bool {
         !matches!(self, Self::ListRoutes | Self::ListLoadBalancers)
     }
 
-    /// Returns the part of the cloud that the operation belongs to; load balancers for
+    /// Returns the part of the cloud to which the operation belongs. Returns load balancers for
     /// [`Any`](Self::Any).
     pub fn capability(self) -> Capability {
         match self {
@@ -150,17 +151,17 @@ pub struct Calls {
 impl Calls {
     /// Returns the count of one operation, or the sum of the operations that it includes.
     pub fn of(&self, operation: Operation) -> u64 {
-        self.sum(|call| operation.covers(call))
+        self.sum(|call| operation.includes(call))
     }
 
     /// Returns the number of calls that do not change the cloud.
     pub fn reads(&self) -> u64 {
-        self.sum(|call| !call.writes())
+        self.sum(|call| !call.is_write())
     }
 
     /// Returns the number of calls that change the cloud.
     pub fn writes(&self) -> u64 {
-        self.sum(Operation::writes)
+        self.sum(Operation::is_write)
     }
 
     /// Returns the counts since `earlier`.
@@ -178,7 +179,7 @@ impl Calls {
 
     pub(super) fn add(&mut self, operation: Operation, count: u64) {
         *self.slot(operation) += count;
-        if Operation::EnsureLoadBalancer.covers(operation) {
+        if Operation::EnsureLoadBalancer.includes(operation) {
             self.ensure_load_balancer += count;
         }
     }
@@ -206,7 +207,7 @@ impl Calls {
             Operation::UpdateLoadBalancer => &mut self.update_load_balancer,
             Operation::DeleteLoadBalancer => &mut self.delete_load_balancer,
             Operation::ListLoadBalancers => &mut self.list_load_balancers,
-            // Never called: the first is a sum that `add` maintains, the second has no count.
+            // Not reached: `add` updates the sum for the first, and the second has no count.
             Operation::EnsureLoadBalancer | Operation::Any => &mut self.ensure_load_balancer,
         }
     }
@@ -214,7 +215,7 @@ impl Calls {
 
 impl Calls {
     /// Formats the counts of one part of the cloud: `2 get_load_balancer, 1 update_load_balancer`.
-    pub fn of_capability(&self, capability: Capability) -> String {
+    pub fn format_capability(&self, capability: Capability) -> String {
         self.format_counts(|operation| operation.capability() == capability)
     }
 

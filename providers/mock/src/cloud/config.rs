@@ -103,20 +103,20 @@ pub struct Latency {
 pub struct InstanceEntry {
     /// Name of the node. Required.
     pub name: String,
-    /// As in [`InstanceSpec`].
+    /// Provider ID; see [`InstanceSpec::provider_id`].
     #[serde(rename = "providerID")]
     pub provider_id: Option<String>,
-    /// As in [`InstanceSpec`].
+    /// Instance type; see [`InstanceSpec::instance_type`].
     pub instance_type: Option<String>,
-    /// As in [`InstanceSpec`].
+    /// Zone; see [`InstanceSpec::zone`].
     pub zone: Option<String>,
-    /// As in [`InstanceSpec`].
+    /// Region; see [`InstanceSpec::region`].
     pub region: Option<String>,
-    /// As in [`InstanceSpec`].
+    /// Addresses; see [`InstanceSpec::addresses`].
     pub addresses: Option<Vec<crate::cloud::Address>>,
-    /// As in [`InstanceSpec`].
+    /// Power state; see [`InstanceSpec::power_state`].
     pub power_state: Option<crate::cloud::PowerState>,
-    /// As in [`InstanceSpec`].
+    /// Labels; see [`InstanceSpec::additional_labels`].
     pub additional_labels: Option<std::collections::BTreeMap<String, String>>,
 }
 
@@ -135,40 +135,40 @@ impl InstanceEntry {
     }
 }
 
-/// A configuration that cannot be used.
+/// Error of reading a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read cloud config {file}")]
     Unreadable {
-        /// Path as given.
+        /// Path of the file, as given.
         file: String,
-        /// Why.
+        /// Error of the read.
         #[source]
         cause: std::io::Error,
     },
     /// The text is not a cloud config. Display names file, line and key.
-    #[error("cloud config {file}{}{}: {message}", position(*.line), key_name(.key))]
+    #[error("cloud config {file}{}{}: {message}", line_suffix(*.line), key_suffix(.key))]
     Invalid {
-        /// Path as given.
+        /// Path of the file, as given.
         file: String,
         /// Line, counted from 1, if known.
         line: Option<u64>,
-        /// Key that is wrong; empty if the document as a whole is wrong.
+        /// Invalid key; empty if the document as a whole is invalid.
         key: String,
-        /// What is wrong.
+        /// Description of the error.
         message: String,
     },
 }
 
-fn position(line: Option<u64>) -> String {
+fn line_suffix(line: Option<u64>) -> String {
     match line {
         Some(line) => format!(", line {line}"),
         None => String::new(),
     }
 }
 
-fn key_name(key: &str) -> String {
+fn key_suffix(key: &str) -> String {
     if key.is_empty() {
         String::new()
     } else {
@@ -180,8 +180,8 @@ impl CloudConfig {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// When the file cannot be read or its content is invalid. The error names the file and, for
-    /// invalid content, the line and the key.
+    /// Returns an error if the file cannot be read or its content is invalid. The error names the
+    /// file and, for invalid content, the line and the key.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path)
@@ -189,10 +189,10 @@ impl CloudConfig {
         Self::parse(&file, &text)
     }
 
-    /// Parses and checks a text; `file` is only used in errors.
+    /// Parses and checks the text of a cloud config. `file` is only used in errors.
     ///
     /// # Errors
-    /// The same as for [`from_file`](Self::from_file).
+    /// Fails like [`from_file`](Self::from_file).
     pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
         // A file without values, for example with comments only, means the defaults.
         let parsed: Result<Option<Self>, _> = serde_saphyr::from_str(text);
@@ -210,12 +210,12 @@ impl CloudConfig {
         Ok(config)
     }
 
-    /// Checks the values beyond what their types ensure.
+    /// Checks the values for errors that their types do not exclude.
     fn check(&self) -> Result<(), FieldError> {
         // First, check the addresses of the admin API, the region and the instance type.
         if self.endpoint.is_some() && self.admin_address.is_some() {
             let message =
-                "cannot be combined with endpoint: the cloud that is served there has its own";
+                "cannot be combined with endpoint: the cloud at the endpoint has its own admin API";
             return Err(FieldError::new("adminAddress", message));
         }
         for (key, value) in [("region", &self.region), ("instanceType", &self.instance_type)] {
@@ -237,10 +237,13 @@ impl CloudConfig {
         // Then check the address pools, the rate limits and the lists.
         match self.load_balancer_ipv6_address_pool {
             Some(Cidr(IpNet::V4(_))) => {
-                return Err(FieldError::new("loadBalancerIPv6AddressPool", "is no IPv6 network"));
+                return Err(FieldError::new(
+                    "loadBalancerIPv6AddressPool",
+                    "is not an IPv6 network",
+                ));
             }
-            Some(Cidr(IpNet::V6(_))) if self.has_ipv6_default_pool() => {
-                let message = "loadBalancerAddressPool is an IPv6 network already";
+            Some(Cidr(IpNet::V6(_))) if self.is_default_pool_ipv6() => {
+                let message = "must not be set, because loadBalancerAddressPool is an IPv6 network";
                 return Err(FieldError::new("loadBalancerIPv6AddressPool", message));
             }
             _ => {}
@@ -251,7 +254,7 @@ impl CloudConfig {
             ("nodeSelectorLabels", &self.node_selector_labels),
         ] {
             if texts.iter().any(String::is_empty) {
-                return Err(FieldError::new(key, "must not hold an empty text"));
+                return Err(FieldError::new(key, "must not contain an empty text"));
             }
         }
         // Finally, build the cloud once, which checks the instances.
@@ -285,7 +288,7 @@ impl CloudConfig {
         ignored
     }
 
-    fn has_ipv6_default_pool(&self) -> bool {
+    fn is_default_pool_ipv6(&self) -> bool {
         matches!(self.load_balancer_address_pool, Some(Cidr(IpNet::V6(_))))
     }
 
@@ -337,6 +340,7 @@ pub(crate) struct AddressNetworks {
     pub(crate) default_family: Family,
 }
 
+/// Converts an error of the YAML parser.
 fn invalid(file: &str, text: &str, error: &serde_saphyr::Error) -> ConfigError {
     let mut line = None;
     let mut key = String::new();
@@ -366,7 +370,7 @@ fn bare_message(error: &serde_saphyr::Error) -> String {
         .to_owned()
 }
 
-/// Returns the key at a position or, if there is a value at the position, the key before it.
+/// Returns the key at a position. If there is a value at the position, returns the key before it.
 fn key_at(text: &str, line: u64, column: u64) -> String {
     let line_index = index_of(line);
     let lines: Vec<&str> = text.lines().take(line_index.saturating_add(1)).collect();
@@ -377,7 +381,7 @@ fn key_at(text: &str, line: u64, column: u64) -> String {
     let position = index_of(column).min(chars.len());
     let after: String = chars[position..].iter().collect();
     let key: String = after.chars().take_while(|c| is_key_char(*c)).collect();
-    if !key.is_empty() && is_colon(after[key.len()..].trim_start()) {
+    if !key.is_empty() && starts_with_key_colon(after[key.len()..].trim_start()) {
         return key;
     }
     // There is a value at the position. Its key may be on an earlier line.
@@ -393,10 +397,11 @@ fn index_of(number: u64) -> usize {
     usize::try_from(number.saturating_sub(1)).unwrap_or(usize::MAX)
 }
 
+/// Returns the last key in a line, if it contains one.
 fn last_key(line: &str) -> Option<String> {
     let line = line.split(" #").next().unwrap_or_default();
     let mut colons = line.match_indices(':').map(|(at, _)| at);
-    let end = colons.rfind(|at| is_colon(&line[*at..]))?;
+    let end = colons.rfind(|at| starts_with_key_colon(&line[*at..]))?;
 
     let key = line[..end].rsplit(|c: char| !is_key_char(c)).next()?;
     if key.is_empty() {
@@ -406,23 +411,23 @@ fn last_key(line: &str) -> Option<String> {
     }
 }
 
-/// Tells whether a text starts with a colon that ends a key. A colon inside a value is followed
-/// directly by other text.
-fn is_colon(text: &str) -> bool {
+/// Returns true if a text starts with the colon after a key. Unlike a colon inside a value, it is
+/// followed by a blank or the end of the line.
+fn starts_with_key_colon(text: &str) -> bool {
     text.strip_prefix(':')
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
+        .is_some_and(|after_colon| after_colon.is_empty() || after_colon.starts_with([' ', '\t']))
 }
 
 fn is_key_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == '-'
 }
 
-/// Returns the line of the top-level key of a field path.
+/// Returns the line of the top-level key in a field path such as `instances[0].name`.
 fn line_of(text: &str, field: &str) -> Option<u64> {
-    let top = field.split(['.', '[']).next()?;
+    let key = field.split(['.', '[']).next()?;
     for (number, line) in (1..).zip(text.lines()) {
-        if let Some(rest) = line.strip_prefix(top)
-            && rest.trim_start().starts_with(':')
+        if let Some(after_key) = line.strip_prefix(key)
+            && after_key.trim_start().starts_with(':')
         {
             return Some(number);
         }
@@ -430,24 +435,30 @@ fn line_of(text: &str, field: &str) -> Option<u64> {
     None
 }
 
-/// Reads a duration in Go's format (`300ms`, `1m30s`).
+/// Deserializes a duration in Go's format (`300ms`, `1m30s`).
 fn go_duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     parse_duration(&text)
-        .map_err(|why| de::Error::custom(format!("invalid duration {text:?}: {why}")))
+        .map_err(|reason| de::Error::custom(format!("invalid duration {text:?}: {reason}")))
 }
 
+/// Parses a duration in Go's format. Rejects negative durations.
+///
+/// # Errors
+/// Returns a description of the error.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    // The parser multiplies without overflow checks and accepts signs between the parts; both can
-    // cause a panic.
+    // Check the text first, because kube's parser panics if a number overflows or if there is a
+    // sign between the parts.
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if !unsigned.starts_with(is_digit)
-        || !unsigned.chars().all(|c| is_digit(c) || c.is_alphabetic())
+    if !unsigned.starts_with(is_digit_or_point)
+        || !unsigned
+            .chars()
+            .all(|c| is_digit_or_point(c) || c.is_alphabetic())
     {
         return Err("expected a number with a unit, such as 20ms or 1m30s".to_owned());
     }
     let has_large_number = text
-        .split(|c| !is_digit(c))
+        .split(|c| !is_digit_or_point(c))
         .any(|number| number.find('.').unwrap_or(number.len()) > 9);
     if text.len() > 32 || has_large_number {
         return Err("too large".to_owned());
@@ -461,7 +472,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn is_digit(c: char) -> bool {
+fn is_digit_or_point(c: char) -> bool {
     c.is_ascii_digit() || c == '.'
 }
 
@@ -479,16 +490,16 @@ impl<'de> Deserialize<'de> for Cidr {
     }
 }
 
-/// Host and port, to listen at or to connect to.
+/// Host and port at which to listen, or to which to connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPort {
-    /// Host name or IP address; IPv6 without brackets.
+    /// Host name or IP address, without the brackets of an IPv6 address.
     pub host: String,
-    /// Port.
+    /// TCP port.
     pub port: u16,
 }
 
-/// A text that is not `host:port`.
+/// Error for a text that is not of the form `host:port`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not of the form host:port")]
 pub struct InvalidHostPort(String);
@@ -514,13 +525,14 @@ impl HostPort {
     }
 }
 
-/// Parses a host name or address; IPv6 is in brackets, and no host means the loopback address.
+/// Parses a host name or an IP address. An IPv6 address must be in brackets. Empty text means the
+/// loopback address.
 fn parse_host(text: &str) -> Option<String> {
     if text.is_empty() {
         return Some(Ipv4Addr::LOCALHOST.to_string());
     }
-    if let Some(rest) = text.strip_prefix('[')
-        && let Some(address) = rest.strip_suffix(']')
+    if let Some(after_bracket) = text.strip_prefix('[')
+        && let Some(address) = after_bracket.strip_suffix(']')
     {
         return Some(address.parse::<Ipv6Addr>().ok()?.to_string());
     }

@@ -1,4 +1,4 @@
-//! Faults: calls of the provider that fail.
+//! Faults, which make calls of the provider fail.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{FieldError, Operation};
 
 /// Delay of the error `retry_after` if `retryAfterSeconds` is not given.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Maximum duration: one year. Much longer ones could not be added to a clock.
+/// Maximum duration, one year. Much longer durations could not be added to a point in time.
 const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// One entry of `PUT /v1/faults`, as given.
@@ -21,7 +21,7 @@ pub struct FaultSpec {
     /// modifying load balancers. Required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operation: Option<Operation>,
-    /// How it fails. Required.
+    /// Error with which the operation fails. Required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<FaultError>,
     /// Delay in seconds after which the caller should retry; can be combined with any error.
@@ -39,11 +39,11 @@ pub struct FaultSpec {
     /// Seconds from now until the fault starts. Default: 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_seconds: Option<f64>,
-    /// Seconds from then until it ends. Default: until the faults are replaced.
+    /// Duration of the fault in seconds. Default: until the faults are replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub for_seconds: Option<f64>,
-    /// Whether the call has its effect and only its answer is lost. Default: `false`, the call has
-    /// no effect.
+    /// Whether the call has its effect and only its answer is lost. Default: `false`, which means
+    /// that the call has no effect.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub answer_lost: bool,
 }
@@ -52,21 +52,22 @@ pub struct FaultSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultError {
-    /// Not found. For `describe_instances`, this is proof that the instance does not exist.
+    /// The object does not exist. For `describe_instances`, this is proof that the instance does
+    /// not exist.
     NotFound,
-    /// Rate limit exceeded.
+    /// The rate limit is exceeded.
     Throttled,
-    /// Busy, with the delay after which to retry.
+    /// The object is busy. The error contains the delay after which to retry.
     RetryAfter,
-    /// Not allowed.
+    /// The request is not allowed.
     PermissionDenied,
     /// The request can never succeed.
     Invalid,
-    /// May go away by itself.
+    /// A transient error.
     Transient,
-    /// A quota is used up.
+    /// The quota is used up.
     QuotaExceeded,
-    /// Busy with another change.
+    /// The object is busy with another change.
     Conflict,
 }
 
@@ -83,8 +84,8 @@ impl FaultError {
         Self::Conflict,
     ];
 
-    /// Returns the kind of error that the provider gets. `retry_after` is transient: it delays only
-    /// one object, while `throttled` slows down the whole capability.
+    /// Returns the kind of error that the provider gets. `retry_after` is transient, because it
+    /// delays only one object, while `throttled` slows down the whole capability.
     pub fn kind(self) -> ErrorKind {
         match self {
             Self::NotFound => ErrorKind::NotFound,
@@ -117,11 +118,13 @@ pub struct Fault {
     operation: Operation,
     error: FaultError,
     retry_after: Option<Duration>,
-    /// Number of times that it can still fire; `None` for no limit.
+    /// Number of times that the fault can still fire; `None` for no limit.
     remaining: Option<u64>,
     object: Option<String>,
-    after: Duration,
-    lasts: Option<Duration>,
+    /// Time from setting the faults until this one starts.
+    starts_after: Duration,
+    /// Duration of the fault; `None` for no limit.
+    lasts_for: Option<Duration>,
     answer_lost: bool,
 }
 
@@ -129,7 +132,7 @@ impl Fault {
     /// Validates one entry.
     ///
     /// # Errors
-    /// When a value is missing or invalid; the error names the key.
+    /// Returns an error if a value is missing or invalid; the error names the key.
     pub fn new(spec: FaultSpec) -> Result<Self, FieldError> {
         let operation = spec
             .operation
@@ -141,22 +144,22 @@ impl Fault {
             return Err(FieldError::new("times", "must be at least 1; leave it out for always"));
         }
         if operation == Operation::Any && error == FaultError::NotFound {
-            let message = "not_found would prove every instance absent; name the operation, or use another error";
+            let message = "not_found would prove that no instance exists; name the operation, or use another error";
             return Err(FieldError::new("error", message));
         }
         let object = spec.object.filter(|name| !name.is_empty());
-        if object.is_some() && !operation.names_objects() {
+        if object.is_some() && !operation.has_named_objects() {
             return Err(FieldError::new(
                 "match",
                 format!("{} is not about a named object", operation.as_str()),
             ));
         }
-        let retry_after = match duration("retryAfterSeconds", spec.retry_after_seconds)? {
+        let retry_after = match parse_seconds("retryAfterSeconds", spec.retry_after_seconds)? {
             None if error == FaultError::RetryAfter => Some(DEFAULT_RETRY_AFTER),
             given => given,
         };
-        let after = duration("afterSeconds", spec.after_seconds)?.unwrap_or_default();
-        let lasts = duration("forSeconds", spec.for_seconds)?;
+        let starts_after = parse_seconds("afterSeconds", spec.after_seconds)?.unwrap_or_default();
+        let lasts_for = parse_seconds("forSeconds", spec.for_seconds)?;
         let answer_lost = spec.answer_lost;
         Ok(Self {
             operation,
@@ -164,18 +167,18 @@ impl Fault {
             retry_after,
             remaining: spec.times,
             object,
-            after,
-            lasts,
+            starts_after,
+            lasts_for,
             answer_lost,
         })
     }
 }
 
 impl Fault {
-    /// Returns whether the fault fires for a call about an object with these names, at this time
-    /// after the faults were set.
+    /// Returns true if the fault fires for a call about an object with these names. `age` is the
+    /// time since the faults were set.
     fn matches(&self, operation: Operation, names: &[&str], age: Duration) -> bool {
-        self.operation.covers(operation)
+        self.operation.includes(operation)
             && self.remaining != Some(0)
             && self.matches_object(names)
             && self.is_active(age)
@@ -189,18 +192,18 @@ impl Fault {
     }
 
     fn is_active(&self, age: Duration) -> bool {
-        let Some(active_for) = age.checked_sub(self.after) else {
+        let Some(active_for) = age.checked_sub(self.starts_after) else {
             return false;
         };
-        match self.lasts {
-            Some(lasts) => active_for < lasts,
+        match self.lasts_for {
+            Some(lasts_for) => active_for < lasts_for,
             None => true,
         }
     }
 }
 
-/// Converts seconds to a duration; fails for negative, infinite and too large numbers.
-fn duration(field: &str, seconds: Option<f64>) -> Result<Option<Duration>, FieldError> {
+/// Converts seconds to a duration. Fails for negative, infinite and too large numbers.
+fn parse_seconds(field: &str, seconds: Option<f64>) -> Result<Option<Duration>, FieldError> {
     let Some(seconds) = seconds else {
         return Ok(None);
     };
@@ -215,13 +218,13 @@ fn duration(field: &str, seconds: Option<f64>) -> Result<Option<Duration>, Field
 #[derive(Debug)]
 pub(super) struct Faults {
     faults: Vec<Fault>,
-    /// When they were set.
-    since: Instant,
+    /// Time at which the faults were set.
+    set_at: Instant,
 }
 
 impl Default for Faults {
     fn default() -> Self {
-        Self { faults: Vec::new(), since: Instant::now() }
+        Self { faults: Vec::new(), set_at: Instant::now() }
     }
 }
 
@@ -235,13 +238,13 @@ pub(super) struct FiredFault {
 
 impl Faults {
     pub(super) fn replace(&mut self, faults: Vec<Fault>) {
-        *self = Self { faults, since: Instant::now() };
+        *self = Self { faults, set_at: Instant::now() };
     }
 
-    /// Fires the first fault that matches this call, and counts it; `names` are the names of the
+    /// Fires the first fault that matches this call, and counts it. `names` are the names of the
     /// call's object.
     pub(super) fn fire(&mut self, operation: Operation, names: &[&str]) -> Option<FiredFault> {
-        let age = self.since.elapsed();
+        let age = self.set_at.elapsed();
         let fault = self
             .faults
             .iter_mut()
@@ -258,11 +261,12 @@ impl Faults {
 }
 
 impl FiredFault {
-    /// Tells whether the call has its effect although it fails.
-    pub(super) fn answer_lost(self) -> bool {
+    /// Returns true if the call has its effect although it fails.
+    pub(super) fn is_answer_lost(self) -> bool {
         self.answer_lost
     }
 
+    /// Converts the fault to the error of a call.
     pub(super) fn into_error(self, operation: Operation, names: &[&str]) -> CloudError {
         let mut message = operation.as_str().replace('_', " ");
         if let Some(name) = names.first() {

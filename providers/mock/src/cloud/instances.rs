@@ -24,22 +24,23 @@ pub(super) struct Defaults {
 }
 
 impl Defaults {
-    fn instance(&self, name: &str, spec: InstanceSpec) -> Instance {
+    /// Creates an instance from a spec and the defaults.
+    fn new_instance(&self, name: &str, spec: InstanceSpec) -> Instance {
         let hash = stable_hash(name);
         Instance {
-            // Always with the cloud's own region, by which the provider claims its nodes, whatever
-            // the instance's `region`.
+            // Always with the cloud's own region, regardless of the instance's `region`, because
+            // the provider claims nodes by the region of the cloud.
             provider_id: spec.provider_id.unwrap_or_else(|| {
                 ProviderId { region: self.region.clone(), node: name.to_owned() }.to_string()
             }),
             instance_type: spec
                 .instance_type
                 .unwrap_or_else(|| self.instance_type.clone()),
-            zone: spec.zone.unwrap_or_else(|| self.zone(hash)),
+            zone: spec.zone.unwrap_or_else(|| self.zone_for(hash)),
             region: spec.region.unwrap_or_else(|| self.region.clone()),
             addresses: spec.addresses.unwrap_or_else(|| {
                 vec![
-                    Address::new(AddressType::InternalIp, made_up_address(hash).to_string()),
+                    Address::new(AddressType::InternalIp, generate_address(hash).to_string()),
                     Address::new(AddressType::Hostname, name),
                 ]
             }),
@@ -48,8 +49,8 @@ impl Defaults {
         }
     }
 
-    /// Spreads instances over the zones by the hash of their names.
-    fn zone(&self, hash: u64) -> String {
+    /// Returns the zone for a hash, so that instances are spread over the zones.
+    fn zone_for(&self, hash: u64) -> String {
         match self.zones.len() {
             0 => String::new(),
             count => self.zones[usize::try_from(hash % count as u64).unwrap_or(0)].clone(),
@@ -57,14 +58,14 @@ impl Defaults {
     }
 }
 
-/// Returns an address of 10.0.0.0/8, but never the first or the last address of a /24.
-fn made_up_address(hash: u64) -> Ipv4Addr {
+/// Returns an address of 10.0.0.0/8, but never the first or the last address of a /24 network.
+fn generate_address(hash: u64) -> Ipv4Addr {
     let [high, low, host, ..] = (hash >> 16).to_le_bytes();
     Ipv4Addr::new(10, high, low, host % 254 + 1)
 }
 
-/// FNV-1a with a final mix. Implemented here because generated addresses must not change with the
-/// toolchain.
+/// Computes an FNV-1a hash with a final mix. Implemented here, because generated addresses must not
+/// change with the toolchain.
 fn stable_hash(text: &str) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in text.bytes() {
@@ -79,7 +80,7 @@ fn stable_hash(text: &str) -> u64 {
 #[derive(Debug)]
 pub(super) struct InstanceTable {
     defaults: Defaults,
-    /// Whether instances that were never put exist.
+    /// Whether an instance exists for every name, even if it was never put.
     auto_provision: bool,
     /// By node name. `None` means deleted: auto-provisioning does not create it again.
     entries: BTreeMap<String, Option<Instance>>,
@@ -101,8 +102,8 @@ impl InstanceTable {
         &self.defaults.region
     }
 
-    /// Lists the instances that were put or queried. Auto-provisioned ones that were never queried
-    /// cannot be listed: any name has one.
+    /// Lists the instances that were put or queried. Auto-provisioned instances that were never
+    /// queried cannot be listed, because they exist for every name.
     pub(super) fn list(&self) -> Vec<Instance> {
         self.entries.values().flatten().cloned().collect()
     }
@@ -111,7 +112,7 @@ impl InstanceTable {
         match self.entries.get(name) {
             Some(entry) => entry.clone(),
             None if self.auto_provision => {
-                Some(self.defaults.instance(name, InstanceSpec::default()))
+                Some(self.defaults.new_instance(name, InstanceSpec::default()))
             }
             None => None,
         }
@@ -120,7 +121,7 @@ impl InstanceTable {
     pub(super) fn put(&mut self, name: &str, spec: InstanceSpec) -> Result<Instance, FieldError> {
         check_name(name)?;
         check_spec(&spec)?;
-        let instance = self.defaults.instance(name, spec);
+        let instance = self.defaults.new_instance(name, spec);
         if let Some(owner) = self.by_provider_id.get(&instance.provider_id)
             && owner != name
         {
@@ -133,7 +134,7 @@ impl InstanceTable {
         Ok(instance)
     }
 
-    /// Deletes an instance; `false` if there is none.
+    /// Deletes an instance. Returns `false` if it does not exist.
     pub(super) fn delete(&mut self, name: &str) -> bool {
         let exists = self.get(name).is_some();
         if exists {
@@ -155,8 +156,8 @@ impl InstanceTable {
         }
     }
 
-    /// Answers one query. `None` is proof that the instance does not exist; anything uncertain is
-    /// an error.
+    /// Answers one query. `None` is proof that the instance does not exist. If its existence is
+    /// uncertain, an error is returned.
     pub(super) fn find(
         &mut self,
         query: &CloudInstanceQuery,
@@ -173,8 +174,8 @@ impl InstanceTable {
         Ok(found)
     }
 
-    /// Returns the name of the instance that a query is about; `None` if its provider ID proves
-    /// that there is none.
+    /// Returns the name of the queried instance, or `None` if the provider ID proves that it does
+    /// not exist.
     fn instance_name(&self, query: &CloudInstanceQuery) -> Result<Option<String>, CloudError> {
         let Some(id) = &query.provider_id else {
             return Ok(Some(query.node.clone()));
@@ -183,8 +184,8 @@ impl InstanceTable {
             return Ok(Some(name.clone()));
         }
         // No instance has this ID, but auto-provisioning may create it.
-        let name = self.node_in_provider_id(id).map_err(|why| {
-            CloudError::invalid_input(format!("describe instance of node {}: {why}", query.node))
+        let name = self.node_in_provider_id(id).map_err(|reason| {
+            CloudError::invalid_input(format!("describe instance of node {}: {reason}", query.node))
         })?;
         if self.auto_provision && !self.entries.contains_key(&name) {
             Ok(Some(name))
@@ -206,7 +207,7 @@ impl InstanceTable {
     }
 
     /// Returns the provider ID of the node's instance, as the target of a route.
-    pub(super) fn target(&self, node: &str) -> Result<String, CloudError> {
+    pub(super) fn route_target(&self, node: &str) -> Result<String, CloudError> {
         match self.get(node) {
             Some(instance) => Ok(instance.provider_id),
             None => {
@@ -215,7 +216,7 @@ impl InstanceTable {
         }
     }
 
-    /// Tells whether the node's instance still has this provider ID and is not terminated.
+    /// Returns true if the node's instance still has this provider ID and is not terminated.
     pub(super) fn carries_traffic(&self, node: &str, provider_id: &str) -> bool {
         self.get(node).is_some_and(|instance| {
             instance.provider_id == provider_id && instance.power_state != PowerState::Terminated

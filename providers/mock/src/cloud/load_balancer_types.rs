@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 pub struct LoadBalancer {
     /// Identifier that the cloud assigned; never reused.
     pub id: String,
-    /// Name. The provider uses `a` and the UID of the Service without dashes, cut to 32 characters.
+    /// Name. The provider uses `a` and the UID of the Service without dashes, truncated to 32
+    /// characters.
     pub name: String,
     /// Owner: value of `--cluster-name`.
     pub cluster: String,
@@ -65,8 +66,8 @@ pub struct LoadBalancerSettings {
     pub listeners: Vec<Listener>,
     /// Client networks that may connect; empty for all clients.
     pub source_ranges: Vec<IpNet>,
-    /// Node port for the health check of nodes with `externalTrafficPolicy: Local`: it tells
-    /// whether a node has endpoints.
+    /// Node port at which a node's health check reports whether the node has endpoints, for
+    /// `externalTrafficPolicy: Local`.
     pub health_check_node_port: Option<u16>,
     /// Timeout of the session affinity in seconds; absent without affinity.
     pub affinity_seconds: Option<u64>,
@@ -74,7 +75,7 @@ pub struct LoadBalancerSettings {
     pub families: Vec<Family>,
     /// Requested address.
     pub requested_address: Option<IpAddr>,
-    /// Whether it is reachable only from the cloud's own network.
+    /// Whether the load balancer is reachable only from the cloud's own network.
     pub internal: bool,
 }
 
@@ -142,8 +143,8 @@ impl From<k8s::IpFamily> for Family {
     }
 }
 
-/// The members of a load balancer. In the cloud, sorted and without duplicates. Copies share the
-/// list, because it is long and the same for most load balancers.
+/// The members of a load balancer, which the cloud keeps sorted and without duplicates. Clones
+/// share the list, because it is long and the same for most load balancers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Members {
@@ -160,7 +161,7 @@ impl Default for Members {
 }
 
 impl Members {
-    /// Makes node members from names, without provider IDs.
+    /// Creates node members from names, without provider IDs.
     pub fn nodes<N: Into<Arc<str>>>(names: impl IntoIterator<Item = N>) -> Self {
         Self::Nodes(
             names
@@ -231,7 +232,7 @@ pub struct LoadBalancerSpec {
     pub settings: LoadBalancerSettings,
     /// Members.
     pub members: Members,
-    /// How long it takes to become active. Default: `loadBalancerActivation` of the cloud.
+    /// Time until the load balancer is active. Default: `loadBalancerActivation` of the cloud.
     pub activation: Option<Duration>,
 }
 

@@ -27,10 +27,10 @@ pub(super) struct LoadBalancerTable {
     rules: LoadBalancerRules,
     pools: AddressPools,
     entries: BTreeMap<String, StoredLoadBalancer>,
-    /// The members of the last request.
-    members: SharedMembers,
-    /// Number of load balancers ever created.
-    created: u64,
+    /// The members of the last request, for sharing.
+    last_members: SharedMembers,
+    /// Number of load balancers that were ever created, for their IDs.
+    created_count: u64,
 }
 
 #[derive(Debug)]
@@ -39,8 +39,8 @@ struct StoredLoadBalancer {
     shown: LoadBalancer,
     /// Its members. Many load balancers have the same members, so they are stored only once.
     members: SharedMembers,
-    /// When its state changes by itself; `None` for never.
-    ends: Option<Instant>,
+    /// Time at which the state changes by itself; `None` for never.
+    state_ends_at: Option<Instant>,
 }
 
 /// Members, and the names of the nodes among them.
@@ -69,23 +69,23 @@ impl LoadBalancerTable {
             rules,
             pools,
             entries: BTreeMap::new(),
-            members: SharedMembers::default(),
-            created: 0,
+            last_members: SharedMembers::default(),
+            created_count: 0,
         }
     }
 
-    /// Returns a shared copy of the members. Only the last members are shared: the next request
-    /// mostly has the same.
-    fn share(&mut self, members: &Members) -> SharedMembers {
+    /// Returns the members as a copy that is shared with the last request if that has the same
+    /// members, which is the case for most requests.
+    fn share_members(&mut self, members: &Members) -> SharedMembers {
         let members = members.clone().sorted();
-        if self.members.members != members {
-            self.members = members.into();
+        if self.last_members.members != members {
+            self.last_members = members.into();
         }
-        self.members.clone()
+        self.last_members.clone()
     }
 
     pub(super) fn list(&mut self) -> Vec<LoadBalancer> {
-        self.advance();
+        self.advance_states();
         self.entries
             .values()
             .map(StoredLoadBalancer::show)
@@ -93,7 +93,7 @@ impl LoadBalancerTable {
     }
 
     pub(super) fn list_for(&mut self, cluster: &str) -> Vec<LoadBalancer> {
-        self.advance();
+        self.advance_states();
         self.entries
             .values()
             .filter(|entry| entry.shown.cluster == cluster)
@@ -109,48 +109,48 @@ impl LoadBalancerTable {
     pub(super) fn create(&mut self, spec: &LoadBalancerSpec) -> Result<LoadBalancer, CloudError> {
         let key = &spec.key;
         if key.uid.is_empty() {
-            let why = format!("service {} has no UID", key.service);
-            return Err(create_error(key, ErrorKind::InvalidInput, &why));
+            let reason = format!("service {} has no UID", key.service);
+            return Err(create_error(key, ErrorKind::InvalidInput, &reason));
         }
-        self.advance();
+        self.advance_states();
         if let Some(entry) = self.entries.get(&key.name) {
             let shown = &entry.shown;
             if !owns(key, shown) {
                 let LoadBalancer { uid, cluster, .. } = shown;
-                let why = format!("the name is taken by service UID {uid} of cluster {cluster}");
-                return Err(create_error(key, ErrorKind::Conflict, &why));
+                let reason = format!("the name is taken by service UID {uid} of cluster {cluster}");
+                return Err(create_error(key, ErrorKind::Conflict, &reason));
             }
             if shown.state == LoadBalancerState::Deleting {
-                return Err(being_deleted("create", &key.name));
+                return Err(being_deleted_error("create", &key.name));
             }
             return Ok(entry.show());
         }
         if let Some(quota) = self.rules.quota
             && self.entries.len() >= quota
         {
-            let why = format!("the quota of {quota} load balancers is used up");
-            return Err(create_error(key, ErrorKind::QuotaExceeded, &why));
+            let reason = format!("the quota of {quota} load balancers is used up");
+            return Err(create_error(key, ErrorKind::QuotaExceeded, &reason));
         }
         let addresses = self.pools.assign(&key.name, &spec.settings, &[])?;
-        self.created += 1;
-        let shown = self.shown(spec, addresses);
-        let members = self.share(&spec.members);
-        let ends = Some(Instant::now() + spec.activation.unwrap_or(self.rules.activation));
+        self.created_count += 1;
+        let shown = self.new_load_balancer(spec, addresses);
+        let members = self.share_members(&spec.members);
+        let state_ends_at = Some(Instant::now() + spec.activation.unwrap_or(self.rules.activation));
         self.entries
-            .insert(key.name.clone(), StoredLoadBalancer { shown, members, ends });
+            .insert(key.name.clone(), StoredLoadBalancer { shown, members, state_ends_at });
         self.get(key)
-            .ok_or_else(|| create_error(key, ErrorKind::NotFound, "it is gone at once"))
+            .ok_or_else(|| create_error(key, ErrorKind::NotFound, "it was deleted at once"))
     }
 
-    /// Changes the settings, and the addresses if they no longer fit.
+    /// Changes the settings, and assigns other addresses if the current ones no longer fit.
     pub(super) fn modify(
         &mut self,
         key: &LoadBalancerKey,
         settings: &LoadBalancerSettings,
     ) -> Result<LoadBalancer, CloudError> {
-        let current = self.changeable(key, "modify")?.shown.addresses.clone();
+        let current = self.find_changeable(key, "modify")?.shown.addresses.clone();
         let addresses = self.pools.assign(&key.name, settings, &current)?;
-        let entry = self.changeable(key, "modify")?;
+        let entry = self.find_changeable(key, "modify")?;
         let shown = &mut entry.shown;
         if shown.settings != *settings || shown.addresses != addresses {
             shown.ports = ports(settings);
@@ -168,9 +168,9 @@ impl LoadBalancerTable {
         key: &LoadBalancerKey,
         members: &Members,
     ) -> Result<LoadBalancer, CloudError> {
-        self.changeable(key, "update")?;
-        let members = self.share(members);
-        let entry = self.changeable(key, "update")?;
+        self.find_changeable(key, "update")?;
+        let members = self.share_members(members);
+        let entry = self.find_changeable(key, "update")?;
         if entry.members.members != members.members {
             entry.members = members;
             entry.shown.generation += 1;
@@ -178,7 +178,7 @@ impl LoadBalancerTable {
         Ok(entry.show())
     }
 
-    /// Deletes the load balancer of this owner, if there is one.
+    /// Deletes a load balancer, if this owner has it.
     pub(super) fn delete(&mut self, key: &LoadBalancerKey) -> DeleteResult {
         let deletion = self.rules.deletion;
         let Some(entry) = self.find(key) else {
@@ -190,12 +190,13 @@ impl LoadBalancerTable {
         }
         if entry.shown.state != LoadBalancerState::Deleting {
             entry.shown.state = LoadBalancerState::Deleting;
-            entry.ends = Some(Instant::now() + deletion);
+            entry.state_ends_at = Some(Instant::now() + deletion);
         }
         DeleteResult::InProgress
     }
 
-    /// Removes a load balancer at once, whatever its owner; `false` if there is none.
+    /// Removes a load balancer at once, regardless of its owner. Returns `false` if it does not
+    /// exist.
     pub(super) fn remove(&mut self, name: &str) -> bool {
         let Some(entry) = self.entries.remove(name) else {
             return false;
@@ -215,17 +216,17 @@ impl LoadBalancerTable {
         if edit.state == Some(LoadBalancerState::Deleting) {
             return Err(FieldError::new(
                 "state",
-                "cannot be put to deleting; delete the load balancer",
+                "cannot be set to deleting; delete the load balancer instead",
             ));
         }
-        self.advance();
+        self.advance_states();
         let Some(entry) = self.entries.get_mut(name) else {
             return Ok(None);
         };
         let shown = &mut entry.shown;
         if let Some(state) = edit.state {
             shown.state = state;
-            entry.ends = None;
+            entry.state_ends_at = None;
         }
         if let Some(cluster) = edit.cluster {
             shown.cluster = cluster;
@@ -246,14 +247,15 @@ impl LoadBalancerTable {
         Ok(Some(entry.show()))
     }
 
-    fn changeable(
+    /// Returns a load balancer of this owner, or an error if it does not exist or is being deleted.
+    fn find_changeable(
         &mut self,
         key: &LoadBalancerKey,
         verb: &str,
     ) -> Result<&mut StoredLoadBalancer, CloudError> {
         match self.find(key) {
             Some(entry) if entry.shown.state == LoadBalancerState::Deleting => {
-                Err(being_deleted(verb, &key.name))
+                Err(being_deleted_error(verb, &key.name))
             }
             Some(entry) => Ok(entry),
             None => Err(CloudError::new(
@@ -263,24 +265,25 @@ impl LoadBalancerTable {
         }
     }
 
+    /// Returns a load balancer if this owner has it.
     fn find(&mut self, key: &LoadBalancerKey) -> Option<&mut StoredLoadBalancer> {
-        self.advance();
+        self.advance_states();
         self.entries
             .get_mut(&key.name)
             .filter(|entry| owns(key, &entry.shown))
     }
 
-    /// Applies the state changes that are due: activation and removal.
-    fn advance(&mut self) {
+    /// Activates and removes the load balancers whose state ends.
+    fn advance_states(&mut self) {
         let now = Instant::now();
         let mut deleted = Vec::new();
         for (name, entry) in &mut self.entries {
-            if entry.ends.is_some_and(|ends| ends <= now) {
+            if entry.state_ends_at.is_some_and(|at| at <= now) {
                 match entry.shown.state {
                     LoadBalancerState::Deleting => deleted.push(name.clone()),
                     _ => entry.shown.state = LoadBalancerState::Active,
                 }
-                entry.ends = None;
+                entry.state_ends_at = None;
             }
         }
         for name in deleted {
@@ -288,9 +291,10 @@ impl LoadBalancerTable {
         }
     }
 
-    fn shown(&self, spec: &LoadBalancerSpec, addresses: Vec<IpAddr>) -> LoadBalancer {
+    /// Creates the load balancer for a request.
+    fn new_load_balancer(&self, spec: &LoadBalancerSpec, addresses: Vec<IpAddr>) -> LoadBalancer {
         LoadBalancer {
-            id: format!("lb-{:08}", self.created),
+            id: format!("lb-{:08}", self.created_count),
             name: spec.key.name.clone(),
             cluster: spec.key.cluster.clone(),
             uid: spec.key.uid.clone(),
@@ -307,15 +311,16 @@ impl LoadBalancerTable {
     }
 }
 
+/// Returns true if the owner in a request's key is the owner of a load balancer.
 fn owns(key: &LoadBalancerKey, shown: &LoadBalancer) -> bool {
     key.cluster == shown.cluster && key.uid == shown.uid
 }
 
-fn create_error(key: &LoadBalancerKey, kind: ErrorKind, why: &str) -> CloudError {
-    CloudError::new(kind, format!("create load balancer {}: {why}", key.name))
+fn create_error(key: &LoadBalancerKey, kind: ErrorKind, reason: &str) -> CloudError {
+    CloudError::new(kind, format!("create load balancer {}: {reason}", key.name))
 }
 
-fn being_deleted(verb: &str, name: &str) -> CloudError {
+fn being_deleted_error(verb: &str, name: &str) -> CloudError {
     CloudError::new(
         ErrorKind::Conflict,
         format!("{verb} load balancer {name}: it is being deleted"),

@@ -1,8 +1,8 @@
-//! The mock cloud: a state machine of instances, load balancers and routes that knows nothing of
+//! The mock cloud, a state machine of instances, load balancers and routes. It is independent of
 //! Kubernetes.
 //!
 //! Calls of the provider are counted, take the configured latency, and fail according to the
-//! faults. None of this applies to changes through the admin API.
+//! configured faults. This does not apply to changes through the admin API.
 
 mod api;
 mod calls;
@@ -46,24 +46,25 @@ use self::{
 };
 use crate::cloud::config::{CloudConfig, Latency};
 
-/// An invalid value, with its key.
+/// Error for an invalid value, with its key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
 pub struct FieldError {
-    /// Key, with its path in the document (`addresses[0].address`).
+    /// Path of the key in the document, such as `addresses[0].address`.
     pub field: String,
-    /// What is wrong with it.
+    /// Reason why the value is invalid.
     pub message: String,
 }
 
 impl FieldError {
-    /// Makes an error.
+    /// Creates an error.
     pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { field: field.into(), message: message.into() }
     }
 
-    /// Returns the error of the same value in a larger document, in which its object has this path.
-    pub(crate) fn below(self, path: &str) -> Self {
+    /// Returns the same error with its path in a larger document, in which the object that contains
+    /// the value is at `path`.
+    pub(crate) fn nested_in(self, path: &str) -> Self {
         if self.field.is_empty() {
             Self::new(path, self.message)
         } else {
@@ -72,11 +73,12 @@ impl FieldError {
     }
 }
 
-/// Hook that runs before and after every provider call, in the process of the cloud. For tests that
-/// act at an exact point, such as a crash between a cloud call and the write that follows it.
+/// Hook that runs before and after every provider call, in the process of the cloud. It is for
+/// tests that act at an exact point, such as a crash between a cloud call and the write that
+/// follows it.
 #[async_trait]
 pub trait CallHook: Send + Sync {
-    /// Runs before the call's effect; `number` counts all provider calls from 1.
+    /// Runs before the call's effect. `number` counts all provider calls from 1.
     async fn before(&self, number: u64, operation: Operation);
 
     /// Runs after the call's effect and before the call returns.
@@ -104,14 +106,15 @@ struct CloudState {
     limits: Limits,
     faults: Faults,
     hook: Option<Arc<dyn CallHook>>,
-    number: u64,
+    /// Number of provider calls so far.
+    call_count: u64,
 }
 
 impl MockCloud {
-    /// Makes a cloud.
+    /// Creates a cloud.
     ///
     /// # Errors
-    /// When an instance in the configuration is invalid; the field starts with
+    /// Returns an error if an instance in the configuration is invalid; the field starts with
     /// `instances[<index>]`.
     pub fn new(config: &CloudConfig) -> Result<Self, FieldError> {
         let defaults = Defaults {
@@ -127,12 +130,12 @@ impl MockCloud {
             if is_duplicate {
                 return Err(FieldError::new(
                     format!("instances[{index}].name"),
-                    format!("{} is given twice", entry.name),
+                    format!("{} is used twice", entry.name),
                 ));
             }
             instances
                 .put(&entry.name, entry.spec())
-                .map_err(|error| error.below(&format!("instances[{index}]")))?;
+                .map_err(|error| error.nested_in(&format!("instances[{index}]")))?;
         }
         let rules = LoadBalancerRules {
             activation: config.load_balancer_activation,
@@ -148,7 +151,7 @@ impl MockCloud {
             limits: Limits::new(&config.rate_limits),
             faults: Faults::default(),
             hook: None,
-            number: 0,
+            call_count: 0,
         };
         Ok(Self(Arc::new(MockCloudInner {
             latency: config.latency.clone(),
@@ -156,7 +159,7 @@ impl MockCloud {
         })))
     }
 
-    /// Returns the region.
+    /// Returns the region of the cloud.
     pub fn region(&self) -> String {
         self.0.state.lock().instances.region().to_owned()
     }
@@ -166,7 +169,7 @@ impl MockCloud {
         self.0.state.lock().instances.list()
     }
 
-    /// Returns the instance of a node.
+    /// Returns the instance of a node, or `None` if it does not exist.
     pub fn instance(&self, node: &str) -> Option<Instance> {
         self.0.state.lock().instances.get(node)
     }
@@ -174,13 +177,13 @@ impl MockCloud {
     /// Creates or replaces the instance of a node. Keys that are not given get their defaults.
     ///
     /// # Errors
-    /// When a value is invalid; the error names the key.
+    /// Returns an error if a value is invalid; the error names the key.
     pub fn put_instance(&self, node: &str, spec: InstanceSpec) -> Result<Instance, FieldError> {
         self.0.state.lock().instances.put(node, spec)
     }
 
-    /// Deletes the instance of a node, permanently even with `autoProvision`; `false` if there is
-    /// none.
+    /// Deletes the instance of a node, permanently even with `autoProvision`. Returns `false` if it
+    /// does not exist.
     pub fn delete_instance(&self, node: &str) -> bool {
         self.0.state.lock().instances.delete(node)
     }
@@ -190,10 +193,10 @@ impl MockCloud {
         self.0.state.lock().load_balancers.list()
     }
 
-    /// Changes a load balancer without the provider; `None` if there is none.
+    /// Changes a load balancer without the provider. Returns `None` if it does not exist.
     ///
     /// # Errors
-    /// When a value is invalid; the error names the key.
+    /// Returns an error if a value is invalid; the error names the key.
     pub fn edit_load_balancer(
         &self,
         name: &str,
@@ -202,8 +205,8 @@ impl MockCloud {
         self.0.state.lock().load_balancers.edit(name, edit)
     }
 
-    /// Removes a load balancer without the provider, at once and whatever its owner; `false` if
-    /// there is none.
+    /// Removes a load balancer without the provider, at once and regardless of its owner. Returns
+    /// `false` if it does not exist.
     pub fn remove_load_balancer(&self, name: &str) -> bool {
         self.0.state.lock().load_balancers.remove(name)
     }
@@ -217,17 +220,17 @@ impl MockCloud {
     /// Creates or replaces a route. A route that a cluster created keeps that cluster as its owner.
     ///
     /// # Errors
-    /// When a value is missing or invalid; the error names the key.
+    /// Returns an error if a value is missing or invalid; the error names the key.
     pub fn put_route(&self, name: &str, body: RouteBody) -> Result<Route, FieldError> {
         self.0.state.lock().routes.put(name, body)
     }
 
-    /// Deletes a route; `false` if there is none.
+    /// Deletes a route. Returns `false` if it does not exist.
     pub fn delete_route(&self, name: &str) -> bool {
         self.0.state.lock().routes.remove(name)
     }
 
-    /// Returns the call counts.
+    /// Returns the counts of provider calls.
     pub fn calls(&self) -> Calls {
         self.0.state.lock().calls
     }

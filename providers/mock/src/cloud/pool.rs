@@ -1,4 +1,4 @@
-//! Addresses of load balancers.
+//! Assigns addresses to load balancers.
 
 use std::{
     collections::BTreeSet,
@@ -10,7 +10,7 @@ use ipnet::IpNet;
 
 use super::{Family, LoadBalancerSettings, config::AddressNetworks};
 
-/// The addresses of load balancers, one pool per IP family.
+/// The address pools for load balancers, one per IP family.
 #[derive(Debug)]
 pub(super) struct AddressPools {
     v4: AddressPool,
@@ -30,21 +30,21 @@ impl AddressPools {
     }
 
     /// Assigns addresses to a load balancer that has the addresses `current`: keeps those that fit,
-    /// takes the missing ones and releases the rest. Changes nothing on failure. The result is never
-    /// empty.
+    /// takes the missing ones and releases the rest. Changes nothing on failure. The result is
+    /// never empty.
     pub(super) fn assign(
         &mut self,
         load_balancer: &str,
         settings: &LoadBalancerSettings,
         current: &[IpAddr],
     ) -> Result<Vec<IpAddr>, CloudError> {
-        // First, determine the families and check the requested address.
+        // First, determine the families, and check that the requested address belongs to one.
         let families = self.families(settings, current);
         if let Some(address) = settings.requested_address
             && !families.contains(&Family::of(address))
         {
-            let why = format!("{address} is of no family of the load balancer");
-            return Err(assign_error(load_balancer, ErrorKind::InvalidInput, &why));
+            let reason = format!("{address} does not belong to an IP family of the load balancer");
+            return Err(assign_error(load_balancer, ErrorKind::InvalidInput, &reason));
         }
         // Then keep or take one address per family; on failure, release those that were taken.
         let mut addresses = Vec::new();
@@ -53,7 +53,7 @@ impl AddressPools {
             let requested = settings
                 .requested_address
                 .filter(|address| Family::of(*address) == family);
-            if let Some(kept) = kept_address(current, family, requested) {
+            if let Some(kept) = find_kept_address(current, family, requested) {
                 addresses.push(kept);
                 continue;
             }
@@ -66,8 +66,8 @@ impl AddressPools {
                     for address in taken {
                         self.release(address);
                     }
-                    let why = error.message(requested);
-                    return Err(assign_error(load_balancer, error.kind(), &why));
+                    let reason = error.message(requested);
+                    return Err(assign_error(load_balancer, error.kind(), &reason));
                 }
             }
         }
@@ -104,8 +104,13 @@ impl AddressPools {
     }
 }
 
-/// Returns the current address that a load balancer keeps for a family: the requested one, or any.
-fn kept_address(current: &[IpAddr], family: Family, requested: Option<IpAddr>) -> Option<IpAddr> {
+/// Returns the current address that a load balancer keeps for a family. If an address is requested,
+/// only that one is kept.
+fn find_kept_address(
+    current: &[IpAddr],
+    family: Family,
+    requested: Option<IpAddr>,
+) -> Option<IpAddr> {
     current
         .iter()
         .copied()
@@ -113,15 +118,18 @@ fn kept_address(current: &[IpAddr], family: Family, requested: Option<IpAddr>) -
         .find(|address| requested.is_none_or(|requested| requested == *address))
 }
 
-fn assign_error(load_balancer: &str, kind: ErrorKind, why: &str) -> CloudError {
-    CloudError::new(kind, format!("addresses of load balancer {load_balancer}: {why}"))
+fn assign_error(load_balancer: &str, kind: ErrorKind, reason: &str) -> CloudError {
+    CloudError::new(kind, format!("addresses of load balancer {load_balancer}: {reason}"))
 }
 
-/// Why an address cannot be assigned.
+/// Error of assigning an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unavailable {
+    /// All addresses of the pool are in use.
     Exhausted,
+    /// The requested address is not in the pool.
     Outside,
+    /// The requested address is in use.
     InUse,
 }
 
@@ -152,16 +160,16 @@ impl Unavailable {
 #[derive(Debug)]
 pub(super) struct AddressPool {
     net: IpNet,
-    /// Offsets of the first usable address (`first`), of the first address that
-    /// [`allocate`](Self::allocate) has not reached yet (`next`), and of the first address past the
-    /// end (`end`).
+    /// Offset of the first usable address.
     first: u128,
+    /// Offset of the first address that [`allocate`](Self::allocate) has not reached yet.
     next: u128,
+    /// Offset after the last usable address.
     end: u128,
     /// Offsets below `next` that were released.
-    returned: BTreeSet<u128>,
+    released: BTreeSet<u128>,
     /// Offsets from `next` on that were requested and are in use.
-    ahead: BTreeSet<u128>,
+    taken_ahead: BTreeSet<u128>,
 }
 
 impl AddressPool {
@@ -182,17 +190,17 @@ impl AddressPool {
             first,
             next: first,
             end,
-            returned: BTreeSet::new(),
-            ahead: BTreeSet::new(),
+            released: BTreeSet::new(),
+            taken_ahead: BTreeSet::new(),
         }
     }
 
     /// Allocates an address, or returns `None` if all are in use.
     pub(super) fn allocate(&mut self) -> Option<IpAddr> {
-        if let Some(offset) = self.returned.pop_first() {
+        if let Some(offset) = self.released.pop_first() {
             return Some(self.address(offset));
         }
-        while self.ahead.remove(&self.next) {
+        while self.taken_ahead.remove(&self.next) {
             self.next += 1;
         }
         if self.next >= self.end {
@@ -202,7 +210,7 @@ impl AddressPool {
         Some(self.address(self.next - 1))
     }
 
-    /// Allocates the requested address, or any if none is requested.
+    /// Allocates the requested address, or any free address if none is requested.
     fn take_or_allocate(&mut self, requested: Option<IpAddr>) -> Result<IpAddr, Unavailable> {
         match requested {
             Some(address) => {
@@ -220,9 +228,9 @@ impl AddressPool {
             return Err(Unavailable::Outside);
         }
         let was_free = if offset < self.next {
-            self.returned.remove(&offset)
+            self.released.remove(&offset)
         } else {
-            self.ahead.insert(offset)
+            self.taken_ahead.insert(offset)
         };
         if was_free {
             Ok(())
@@ -235,16 +243,16 @@ impl AddressPool {
     pub(super) fn release(&mut self, address: IpAddr) {
         let offset = bits(address).wrapping_sub(bits(self.net.network()));
         let was_in_use = if offset < self.next {
-            self.returned.insert(offset)
+            self.released.insert(offset)
         } else {
-            self.ahead.remove(&offset)
+            self.taken_ahead.remove(&offset)
         };
         debug_assert!(was_in_use, "{address} was not in use");
     }
 
     fn address(&self, offset: u128) -> IpAddr {
         match self.net {
-            // Fits, because the offset is below the size of the network.
+            // The conversion cannot fail, because the offset is less than the size of the network.
             IpNet::V4(net) => {
                 Ipv4Addr::from_bits(net.network().to_bits() + u32::try_from(offset).unwrap_or(0))
                     .into()

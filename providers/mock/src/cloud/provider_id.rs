@@ -8,18 +8,18 @@ pub const SCHEME: &str = "mock";
 /// Provider ID of the mock cloud: `mock://<region>/<node>`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProviderId {
-    /// Region.
+    /// Region of the cloud.
     pub region: String,
     /// Name of the node, which is also the name of the instance.
     pub node: String,
 }
 
-/// A provider ID that is not `mock://<region>/<node>`.
+/// Error for a provider ID that is not of the form `mock://<region>/<node>`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("provider ID {0:?} is not of the form mock://<region>/<node>")]
 pub struct MalformedProviderId(String);
 
-/// Returns the scheme of any provider ID; `None` for text without one.
+/// Returns the scheme of a provider ID of any cloud, or `None` if it has none.
 pub fn scheme_of(provider_id: &str) -> Option<&str> {
     provider_id.split_once("://").map(|(scheme, _)| scheme)
 }

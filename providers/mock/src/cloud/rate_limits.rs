@@ -7,13 +7,15 @@ use tokio::time::Instant;
 use super::Capability;
 use crate::cloud::config::{RateLimit, RateLimits};
 
-/// A token bucket: `burst` calls at once, then `per_second` calls per second.
+/// A token bucket, which admits `burst` calls at once and then `per_second` calls per second.
 #[derive(Debug)]
 struct TokenBucket {
     per_second: f64,
     burst: f64,
+    /// Number of available tokens.
     tokens: f64,
-    filled_at: Instant,
+    /// Time of the last update of `tokens`.
+    refilled_at: Instant,
 }
 
 impl TokenBucket {
@@ -23,27 +25,29 @@ impl TokenBucket {
             per_second: limit.per_second,
             burst,
             tokens: burst,
-            filled_at: now,
+            refilled_at: now,
         }
     }
 
     /// Takes a token, or returns the delay until one is available.
     fn take(&mut self, now: Instant) -> Result<(), Duration> {
-        let elapsed = now.saturating_duration_since(self.filled_at).as_secs_f64();
+        let elapsed = now
+            .saturating_duration_since(self.refilled_at)
+            .as_secs_f64();
         self.tokens = (self.tokens + elapsed * self.per_second).min(self.burst);
-        self.filled_at = now;
+        self.refilled_at = now;
         // Tolerate rounding errors: a caller that waited for the returned delay must get a token.
         if self.tokens + 1e-6 >= 1.0 {
             self.tokens -= 1.0;
             return Ok(());
         }
         let missing = (1.0 - self.tokens) / self.per_second;
-        // Overflows only for rates of one call in many thousand years.
+        // The conversion only fails for rates of one call in many thousand years.
         Err(Duration::try_from_secs_f64(missing).unwrap_or(Duration::MAX))
     }
 }
 
-/// The current rate limits, one per part of the cloud.
+/// The token buckets of the parts of the cloud; `None` for a part without a limit.
 #[derive(Debug)]
 pub(super) struct Limits {
     instances: Option<TokenBucket>,

@@ -16,8 +16,8 @@ struct StoredRoute {
     /// Cluster that created it; `None` for a route created through the admin API.
     cluster: Option<String>,
     route: Route,
-    /// Provider ID of the target instance; `None` for a route that was put through the admin API,
-    /// which is returned as it was put.
+    /// Provider ID of the target instance; `None` for a route that was put through the admin API.
+    /// Such a route is returned as it was put.
     target: Option<String>,
 }
 
@@ -26,7 +26,7 @@ impl StoredRoute {
         self.cluster.as_deref().is_none_or(|owner| owner == cluster)
     }
 
-    /// Returns the route; it is a black hole if its instance does not carry traffic any more.
+    /// Returns the route. It is a black hole if its instance does not carry traffic any more.
     fn show(&self, instances: &InstanceTable) -> Route {
         let mut route = self.route.clone();
         if let Some(target) = &self.target
@@ -90,12 +90,12 @@ impl RouteTable {
         Ok(route)
     }
 
-    /// Removes a route, whatever its owner; `false` if there is none.
+    /// Removes a route, regardless of its owner. Returns `false` if it does not exist.
     pub(super) fn remove(&mut self, name: &str) -> bool {
         self.0.remove(name).is_some()
     }
 
-    /// Creates a route. An existing route to the same node is a success; it is no longer a black
+    /// Creates a route. If a route to the same node exists, it is updated and is no longer a black
     /// hole.
     pub(super) fn create(&mut self, new: NewRoute<'_>) -> Result<(), CloudError> {
         let NewRoute { cluster, node, target, node_addresses, .. } = new;
@@ -123,7 +123,7 @@ impl RouteTable {
         if self.0.contains_key(&name) {
             return Err(CloudError::new(
                 ErrorKind::Conflict,
-                format!("there is a route {name} to somewhere else"),
+                format!("route {name} already exists"),
             ));
         }
         let route = Route {
@@ -144,7 +144,8 @@ impl RouteTable {
         Ok(())
     }
 
-    /// Deletes a route as listed. Does nothing if it no longer exists or has another owner.
+    /// Deletes a route as it was listed. Does nothing if the route no longer exists or has another
+    /// owner.
     pub(super) fn delete(&mut self, cluster: &str, route: &Route) {
         if let Some(entry) = self.0.get(&route.name)
             && entry.is_visible_to(cluster)

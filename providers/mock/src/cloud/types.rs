@@ -79,7 +79,7 @@ pub enum PowerState {
     Running,
     /// Shut down; can be started again.
     Stopped,
-    /// Ended permanently, but still listed.
+    /// Shut down permanently, but still listed.
     Terminated,
 }
 
@@ -95,7 +95,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// Makes an address.
+    /// Creates an address.
     pub fn new(kind: AddressType, address: impl Into<String>) -> Self {
         Self { kind: AddressKind(kind), address: address.into() }
     }
@@ -151,8 +151,8 @@ pub struct Route {
     /// Destination.
     #[serde(rename = "destinationCIDR")]
     pub destination: IpNet,
-    /// Whether it is a black hole: the admin API set it so, or the instance for which a cluster
-    /// created it no longer exists or is terminated.
+    /// Whether the route is a black hole, because the admin API set this, or because the instance
+    /// for which a cluster created the route is terminated or no longer exists.
     pub blackhole: bool,
     /// Addresses of the node, if the creator gave them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -173,7 +173,7 @@ pub struct RouteBody {
     /// Destination.
     #[serde(rename = "destinationCIDR", skip_serializing_if = "Option::is_none")]
     pub destination: Option<IpNet>,
-    /// Whether it is a black hole.
+    /// Whether the route is a black hole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blackhole: Option<bool>,
 }

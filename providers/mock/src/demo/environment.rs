@@ -38,8 +38,8 @@ impl DemoEnvironment<'_> {
     /// Polls `check` until it returns `Ok`; until then, `check` returns what is missing.
     ///
     /// # Errors
-    /// When something is still missing after [`timeout`](Self::timeout); the error names it and the
-    /// controller that is responsible for it. Also when `check` itself fails.
+    /// Returns an error if something is still missing after [`timeout`](Self::timeout); the error
+    /// names it and the controller that is responsible for it. Also when `check` itself fails.
     pub(super) async fn wait_for<T>(
         &self,
         controller: &str,
@@ -57,7 +57,7 @@ impl DemoEnvironment<'_> {
         }
     }
 
-    /// Makes the error for something that did not happen in time; it names the responsible
+    /// Creates the error for something that did not happen in time; it names the responsible
     /// controller.
     pub(super) fn timeout_error(&self, what: &str, controller: &str) -> anyhow::Error {
         anyhow!("{what} after {} s: is there a {controller}?", self.timeout().as_secs())

@@ -1,4 +1,4 @@
-//! `ccm-mock demo`: everything in one process, without a cluster or a cloud.
+//! `ccm-mock demo`, which runs the controllers in one process, without a cluster or a cloud.
 //!
 //! The API server is embedded, the kubelets are simulated, and the cloud is the mock cloud. The
 //! controllers are the real ones; they connect to the API server with a kubeconfig over TLS, as in
@@ -42,7 +42,7 @@ pub struct DemoArgs {
 /// Runs the demo.
 ///
 /// # Errors
-/// When something could not be started, or did not happen in time.
+/// Returns an error if something could not be started, or did not happen in time.
 pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     // Install the signal handlers before anything starts, so that Ctrl-C always cleans up.
     let mut term = signal(SignalKind::terminate())?;
@@ -83,7 +83,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
         run_scenes(&demo).await?;
         if !args.once {
             print(
-                "\nThe controllers go on until Ctrl-C. An idea: kubectl get services, or kubectl describe service web.",
+                "\nThe controllers run until Ctrl-C. Try kubectl get services, or kubectl describe service web.",
             );
             std::future::pending::<()>().await;
         }
@@ -149,7 +149,7 @@ async fn controllers(
         .await?
     {
         ManagerExit::Stopped | ManagerExit::Compared(_) => Ok(()),
-        ManagerExit::LeadershipLost(why) => bail!("leadership lost: {why}"),
+        ManagerExit::LeadershipLost(reason) => bail!("leadership lost: {reason}"),
     }
 }
 
@@ -159,7 +159,7 @@ async fn run_scenes(demo: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     nodes::routes(demo).await?;
     services::create(demo).await?;
     if demo.nodes == 1 {
-        print("there is one node only: no other could take over, so that none is taken away");
+        print("with only one node, the scenes that remove a node are skipped");
         return Ok(());
     }
     services::exclude_a_node(demo).await?;

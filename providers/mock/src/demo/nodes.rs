@@ -46,7 +46,10 @@ pub(super) async fn join(demo: &DemoEnvironment<'_>) -> anyhow::Result<()> {
         }
     }
     print(&format!("all {desired} nodes initialised after {:.1} s", start.elapsed().as_secs_f64()));
-    print(&format!("  cloud calls: {}\n", demo.cloud.calls().of_capability(Capability::Instances)));
+    print(&format!(
+        "  cloud calls: {}\n",
+        demo.cloud.calls().format_capability(Capability::Instances)
+    ));
     Ok(())
 }
 
@@ -105,7 +108,10 @@ pub(super) async fn routes(demo: &DemoEnvironment<'_>) -> anyhow::Result<()> {
         "all {desired} nodes have a pod CIDR and a route, {:.1} s later",
         start.elapsed().as_secs_f64()
     ));
-    print(&format!("  cloud calls: {}\n", demo.cloud.calls().of_capability(Capability::Routes)));
+    print(&format!(
+        "  cloud calls: {}\n",
+        demo.cloud.calls().format_capability(Capability::Routes)
+    ));
     Ok(())
 }
 
@@ -115,7 +121,7 @@ pub(super) async fn lose_an_instance(demo: &DemoEnvironment<'_>) -> anyhow::Resu
     let api = demo.node_api();
     let victim = format!("node-{}", demo.nodes - 1);
     print(&format!(
-        "the instance of {victim} is deleted in the cloud, and its kubelet falls silent"
+        "the instance of {victim} is deleted in the cloud, and its kubelet stops reporting"
     ));
     let start = Instant::now();
     let before = demo.cloud.calls();
@@ -139,7 +145,7 @@ pub(super) async fn lose_an_instance(demo: &DemoEnvironment<'_>) -> anyhow::Resu
         for load_balancer in demo.cloud.load_balancers() {
             if load_balancer.nodes.contains(&victim) {
                 let service = load_balancer.service;
-                return Ok(Err(format!("{victim} is behind the balancer of {service}")));
+                return Ok(Err(format!("the load balancer of {service} still uses {victim}")));
             }
         }
         Ok(Ok(()))
@@ -155,7 +161,7 @@ pub(super) async fn lose_an_instance(demo: &DemoEnvironment<'_>) -> anyhow::Resu
     })
     .await?;
     let took = start.elapsed().as_secs_f64();
-    print(&format!("  no balancer and no route leads to {victim} any more after {took:.1} s"));
+    print(&format!("  no load balancer and no route leads to {victim} after {took:.1} s"));
     print_calls(&demo.cloud.calls().since(&before));
     Ok(())
 }

@@ -83,7 +83,7 @@ pub(super) async fn create(demo: &DemoEnvironment<'_>) -> anyhow::Result<()> {
         print(&format!("  {}  {nodes} nodes", row(service)));
     }
     let calls = demo.cloud.calls().since(&before);
-    print(&format!("  cloud calls: {}\n", calls.of_capability(Capability::LoadBalancers)));
+    print(&format!("  cloud calls: {}\n", calls.format_capability(Capability::LoadBalancers)));
     Ok(())
 }
 
@@ -118,7 +118,7 @@ pub(super) async fn exclude_a_node(demo: &DemoEnvironment<'_>) -> anyhow::Result
             let load_balancers = load_balancers(demo);
             for (name, load_balancer) in &load_balancers {
                 if load_balancer.nodes.iter().any(|node| node == victim) {
-                    return Ok(Err(format!("{victim} is behind the balancer of {name}")));
+                    return Ok(Err(format!("the load balancer of {name} still uses {victim}")));
                 }
             }
             Ok(Ok(load_balancers))
@@ -129,17 +129,17 @@ pub(super) async fn exclude_a_node(demo: &DemoEnvironment<'_>) -> anyhow::Result
     for (name, after) in &load_balancers_after {
         let before = load_balancers_before
             .get(name)
-            .with_context(|| format!("service {name} had no balancer"))?;
+            .with_context(|| format!("service {name} had no load balancer"))?;
         let changes = after.generation - before.generation;
         if changes == 0 {
-            print(&format!("  {name:<6} untouched: {victim} was not behind it"));
+            print(&format!("  {name:<6} unchanged: it did not use {victim}"));
         } else {
             let old = before.nodes.len();
             let new = after.nodes.len();
             print(&format!("  {name:<6} {old} nodes -> {new} nodes, {changes} change(s)"));
         }
     }
-    print(&format!("no balancer leads to {victim} any more after {took:.1} s"));
+    print(&format!("no load balancer leads to {victim} after {took:.1} s"));
     print_calls(&demo.cloud.calls().since(&before));
     print("");
     Ok(())

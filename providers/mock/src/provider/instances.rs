@@ -17,19 +17,19 @@ use crate::cloud::{
 
 #[async_trait]
 impl Instances for MockProvider {
-    /// The trait's default: 100 nodes per call, four calls in flight.
+    /// Returns the trait's default of 100 nodes per call and four calls in flight.
     fn limits(&self) -> BatchLimits {
         BatchLimits::default()
     }
 
-    /// Always queries the cloud, so every `max_age` is satisfied. Costs one cloud call, or none if
-    /// all provider IDs are of other clouds.
+    /// Describes instances with one cloud call, or none if all provider IDs belong to other clouds.
+    /// Always queries the cloud, so every `max_age` is satisfied.
     async fn describe(
         &self,
         op: &Op,
         queries: &[InstanceQuery],
     ) -> Result<Vec<Result<InstanceStatus, CloudError>>, CloudError> {
-        // Nodes of other clouds get an error without a query.
+        // First, translate the queries. Nodes of other clouds get an error without a query.
         let mut cloud_queries = Vec::new();
         let mut errors = Vec::with_capacity(queries.len());
         for query in queries {
@@ -41,6 +41,7 @@ impl Instances for MockProvider {
                 Err(error) => errors.push(Some(error)),
             }
         }
+        // Then query the cloud.
         let answers = if cloud_queries.is_empty() {
             Vec::new()
         } else {
@@ -53,7 +54,7 @@ impl Instances for MockProvider {
                 cloud_queries.len()
             )));
         }
-        // Put each answer at the place of its query.
+        // Finally, merge answers and errors in the order of the queries.
         let mut answers = answers.into_iter();
         let mut statuses = Vec::with_capacity(queries.len());
         for error in errors {
@@ -75,7 +76,7 @@ fn to_cloud_query(query: &InstanceQuery) -> Result<CloudInstanceQuery, CloudErro
     match node.provider_id.as_deref() {
         Some(id) if scheme_of(id) != Some(SCHEME) => {
             let message = format!(
-                "describe instance of node {}: provider ID {id:?} is not of this cloud",
+                "describe instance of node {}: provider ID {id:?} does not belong to this cloud",
                 node.name
             );
             Err(CloudError::invalid_input(message))
@@ -91,7 +92,7 @@ fn to_status(instance: Option<Instance>) -> InstanceStatus {
     let Some(instance) = instance else {
         return InstanceStatus::NotFound;
     };
-    let power = match instance.power_state {
+    let power_state = match instance.power_state {
         CloudPowerState::Running => PowerState::Running,
         CloudPowerState::Stopped => PowerState::Stopped,
         CloudPowerState::Terminated => PowerState::Terminated,
@@ -112,7 +113,7 @@ fn to_status(instance: Option<Instance>) -> InstanceStatus {
             .map(|(key, value)| (key.into(), value.into()))
             .collect(),
     };
-    InstanceStatus::Found { power_state: power, meta }
+    InstanceStatus::Found { power_state, meta }
 }
 
 fn non_empty(text: String) -> Option<Box<str>> {

@@ -1,4 +1,4 @@
-//! What a cluster owns in the mock cloud.
+//! Lists and deletes the objects that a cluster owns in the mock cloud.
 
 use async_trait::async_trait;
 use ccm_core::provider::{CloudError, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress};
@@ -44,7 +44,7 @@ impl Inventory for MockProvider {
                 };
                 if owner(&found) != object.owner {
                     let message =
-                        format!("load balancer {} belongs to another service by now", found.name);
+                        format!("load balancer {} now belongs to another service", found.name);
                     return Err(CloudError::new(ErrorKind::Conflict, message));
                 }
                 let LoadBalancer { cluster, uid, name, service, .. } = found;

@@ -1,4 +1,4 @@
-//! The provider: translates the framework's requests to calls of the mock cloud.
+//! The mock provider, which translates the framework's requests to calls of the mock cloud.
 
 mod instances;
 mod inventory;
@@ -42,7 +42,7 @@ pub struct MockProvider {
 struct Settings {
     features: Features,
     classes: Vec<Box<str>>,
-    /// Labels that node selectors may use in addition to the framework's; `*` for all.
+    /// Labels that node selectors may use in addition to the framework's. `*` means all labels.
     selector_labels: Vec<String>,
 }
 
@@ -59,8 +59,8 @@ impl Settings {
         }
     }
 
-    /// Tells whether node selectors may use this label, which is not one of the framework's.
-    fn selects_by(&self, label: &str) -> bool {
+    /// Returns true if node selectors may use this label, which is not one of the framework's.
+    fn allows_selector_label(&self, label: &str) -> bool {
         self.selector_labels
             .iter()
             .any(|selector_label| selector_label == label || selector_label == "*")
@@ -68,13 +68,13 @@ impl Settings {
 }
 
 impl MockProvider {
-    /// Makes a provider from its configuration: with a cloud in this process, or for the cloud at
-    /// `endpoint`. With `endpoint` and without `region`, it waits until the cloud answers, because
-    /// nodes are claimed by region.
+    /// Creates a provider from its configuration, with a cloud in this process or for the cloud at
+    /// `endpoint`. With `endpoint` and without `region`, it waits until the cloud returns its
+    /// region, because nodes are claimed by region.
     ///
     /// # Errors
-    /// When an instance in the configuration is invalid, or the cloud answers the query for its
-    /// region with an error.
+    /// Returns an error if an instance in the configuration is invalid, or the cloud answers the
+    /// query for its region with an error.
     pub async fn new(config: &CloudConfig) -> Result<Self, CloudError> {
         let Some(endpoint) = &config.endpoint else {
             let cloud = MockCloud::new(config)
@@ -98,7 +98,7 @@ impl MockProvider {
         })
     }
 
-    /// Makes a provider for a cloud in this process, with the default features.
+    /// Creates a provider for a cloud in this process, with the default features.
     pub fn new_in_process(cloud: MockCloud) -> Self {
         let region = cloud.region().into();
         Self {
@@ -133,6 +133,8 @@ impl MockProvider {
         &self.region
     }
 
+    /// Returns true if a provider ID belongs to this cloud, or if it has the mock's scheme and is
+    /// malformed.
     fn owns_provider_id(&self, id: &str) -> bool {
         if scheme_of(id) != Some(SCHEME) {
             return false;
@@ -160,9 +162,9 @@ impl CloudProvider for MockProvider {
         SCHEME
     }
 
-    /// A provider ID decides by its scheme and region. A malformed ID with the mock's scheme is
-    /// claimed, so that it gets reported. Without a provider ID, a label of another region makes
-    /// the node foreign.
+    /// Returns the ownership by scheme and region of the provider ID. A node with a malformed ID
+    /// with the mock's scheme is claimed, so that the ID gets reported. A node without provider ID
+    /// is foreign if it has a label with another region.
     fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
         let is_ours = match &node.provider_id {
             Some(id) => self.owns_provider_id(id),

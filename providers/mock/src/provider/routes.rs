@@ -1,4 +1,4 @@
-//! Routes to nodes in the mock cloud.
+//! Lists and changes routes to nodes in the mock cloud.
 
 use std::sync::Arc;
 
@@ -59,8 +59,8 @@ impl MockProvider {
         results
     }
 
-    /// Translates a route of the cloud; the addresses of its node are only passed on if the feature
-    /// is on.
+    /// Translates a route of the cloud. The addresses of its node are included only if the feature
+    /// is enabled.
     fn to_route(&self, owned: OwnedRoute) -> Route {
         let route = owned.route;
         let mut node_addresses = None;

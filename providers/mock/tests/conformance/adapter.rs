@@ -84,7 +84,7 @@ impl CallHook for Hook {
     async fn before(&self, _: u64, operation: Operation) {
         let (trouble, latency) = {
             let mut page = self.script.0.lock();
-            *(if operation.writes() {
+            *(if operation.is_write() {
                 &mut page.tally.writes
             } else {
                 &mut page.tally.reads

@@ -29,7 +29,7 @@ pub(crate) fn cases() -> Vec<Case> {
 
 const LIMIT: Duration = Duration::from_secs(180);
 /// What the demo says when it has shown everything.
-const STAYS: &str = "The controllers go on until Ctrl-C";
+const STAYS: &str = "The controllers run until Ctrl-C";
 
 async fn demo(folder: &Path, args: &[&str]) -> Ccm {
     let program = Path::new(env!("CARGO_BIN_EXE_ccm-under-test"));
@@ -66,12 +66,12 @@ async fn once_shows_everything_and_ends_well() {
     assert_eq!(log.matches("LoadBalancer  198.18.0.").count(), 3, "{log}");
     // Two balancers had the node, the third has the nodes of another zone.
     assert_eq!(log.matches("12 nodes -> 11 nodes, 1 change(s)").count(), 2, "{log}");
-    assert!(log.contains("zonal  untouched"), "{log}");
-    said_with_calls(&log, "no balancer leads to node-", &["2 update_load_balancer"]);
+    assert!(log.contains("zonal  unchanged"), "{log}");
+    said_with_calls(&log, "no load balancer leads to node-", &["2 update_load_balancer"]);
     assert!(log.contains("Node node-11 deleted"), "{log}");
     said_with_calls(
         &log,
-        "no balancer and no route leads to node-11",
+        "no load balancer and no route leads to node-11",
         &["1 delete_route", "update_load_balancer"],
     );
     assert!(!said(&demo, "kubeconfig").exists(), "the kubeconfig goes away with the demo");

@@ -29,8 +29,8 @@ pub const SCHEME: &str = "mock.cloud-provider.example/scheme";
 /// server choose.
 pub const IP_MODE: &str = "mock.cloud-provider.example/ip-mode";
 
-/// How long the load balancer takes to become active, as a Go duration (`5s`). Default:
-/// `loadBalancerActivation` of the cloud. Used when the load balancer is created; later changes
+/// Time until the load balancer is active, as a Go duration (`5s`). Default:
+/// `loadBalancerActivation` of the cloud. Used when the load balancer is created. Later changes
 /// have no effect.
 pub const ACTIVATION_DELAY: &str = "mock.cloud-provider.example/activation-delay";
 
@@ -46,22 +46,22 @@ const KNOWN: [&str; 6] =
 pub(super) struct Options {
     pub(super) backends: BackendKind,
     pub(super) internal: bool,
-    /// `None` leaves the choice to the API server.
+    /// `ipMode` of the addresses; `None` to let the API server choose.
     pub(super) ip_mode: Option<&'static str>,
     pub(super) activation: Option<Duration>,
 }
 
 impl Options {
     /// Parses the annotations of a Service. Returns the options, and a validation error with key
-    /// and value for each invalid annotation. Invalid values are replaced by harmless ones, so that
-    /// all errors are found.
+    /// and value for each invalid annotation. The options contain a default instead of each invalid
+    /// value.
     pub(super) fn parse(service: &ServiceView, settings: &Settings) -> (Self, Vec<FieldError>) {
         let mut annotations = AnnotationReader { service, errors: Vec::new() };
         let uses_endpoints = match annotations.text(BACKENDS) {
             None | Some("nodes") => false,
             Some("endpoints") if settings.features.endpoints => true,
             Some("endpoints") => {
-                annotations.add_error(BACKENDS, "the cloud takes no endpoints");
+                annotations.add_error(BACKENDS, "the cloud does not support endpoints");
                 true
             }
             Some(_) => {
@@ -89,12 +89,12 @@ impl Options {
         let activation = match annotations.text(ACTIVATION_DELAY).map(parse_duration) {
             None => None,
             Some(Ok(delay)) => Some(delay),
-            Some(Err(why)) => {
-                annotations.add_error(ACTIVATION_DELAY, &why);
+            Some(Err(reason)) => {
+                annotations.add_error(ACTIVATION_DELAY, &reason);
                 None
             }
         };
-        let backends = annotations.backends(uses_endpoints, settings);
+        let backends = annotations.parse_backends(uses_endpoints, settings);
         (Self { backends, internal, ip_mode, activation }, annotations.errors)
     }
 }
@@ -116,8 +116,8 @@ impl<'a> AnnotationReader<'a> {
         self.errors.push(error);
     }
 
-    /// Combines the kind of backends with the node selector.
-    fn backends(&mut self, uses_endpoints: bool, settings: &Settings) -> BackendKind {
+    /// Returns the kind of backends, with the requirements of the node selector.
+    fn parse_backends(&mut self, uses_endpoints: bool, settings: &Settings) -> BackendKind {
         let Some(selector) = self.text(NODE_SELECTOR) else {
             return if uses_endpoints {
                 BackendKind::Endpoints
@@ -128,38 +128,38 @@ impl<'a> AnnotationReader<'a> {
         if uses_endpoints {
             self.add_error(NODE_SELECTOR, "selects nodes, but the backends are endpoints");
         }
-        match requirements(selector, settings) {
+        match parse_requirements(selector, settings) {
             Ok(_) if uses_endpoints => BackendKind::Endpoints,
             Ok(requirements) => BackendKind::Nodes(requirements),
-            Err(why) => {
-                self.add_error(NODE_SELECTOR, &why);
+            Err(reason) => {
+                self.add_error(NODE_SELECTOR, &reason);
                 BackendKind::Nodes(Vec::new())
             }
         }
     }
 }
 
-/// Parses `label`, `label=value`, … The result is sorted, so that the order in the annotation does
-/// not matter.
-fn requirements(text: &str, settings: &Settings) -> Result<Vec<LabelRequirement>, String> {
+/// Parses a comma-separated list of `label` and `label=value`. The result is sorted, so that the
+/// order in the annotation does not matter.
+fn parse_requirements(text: &str, settings: &Settings) -> Result<Vec<LabelRequirement>, String> {
     let mut requirements = Vec::new();
     for part in text.split(',') {
-        requirements.push(requirement(part, settings)?);
+        requirements.push(parse_requirement(part, settings)?);
     }
     requirements.sort_by_cached_key(|requirement| format!("{requirement:?}"));
     requirements.dedup();
     Ok(requirements)
 }
 
-fn requirement(text: &str, settings: &Settings) -> Result<LabelRequirement, String> {
+fn parse_requirement(text: &str, settings: &Settings) -> Result<LabelRequirement, String> {
     let (key, value) = match text.split_once('=') {
         Some((key, value)) => (key.trim(), Some(value.trim())),
         None => (text.trim(), None),
     };
     if key.is_empty() || key.contains(char::is_whitespace) {
-        return Err(format!("{text:?} is neither label nor label=value"));
+        return Err(format!("{text:?} is neither of the form label nor label=value"));
     }
-    if !well_known::FRAMEWORK_LABELS.contains(&key) && !settings.selects_by(key) {
+    if !well_known::FRAMEWORK_LABELS.contains(&key) && !settings.allows_selector_label(key) {
         return Err(format!("label {key} is not in nodeSelectorLabels of the cloud config"));
     }
     Ok(match value {
@@ -169,7 +169,7 @@ fn requirement(text: &str, settings: &Settings) -> Result<LabelRequirement, Stri
 }
 
 /// Returns a notice for every unknown annotation with the mock's prefix.
-pub(super) fn unknown(service: &ServiceView) -> Vec<ServiceNotice> {
+pub(super) fn unknown_annotation_notices(service: &ServiceView) -> Vec<ServiceNotice> {
     let mut notices = Vec::new();
     for key in service.annotations.keys() {
         if key.starts_with(PREFIX) && !KNOWN.contains(&&**key) {

@@ -13,9 +13,10 @@ use crate::cloud::{
     Members, NodeMember,
 };
 
-/// Returns the name of a Service's load balancer: upstream's default, `a` and the UID without
-/// dashes, cut to 32 characters. The whole UID does not fit, so the cloud also compares the owner.
-pub(super) fn balancer_name(uid: &str) -> String {
+/// Returns the name of a Service's load balancer. As in upstream, it is `a` and the UID without
+/// dashes, truncated to 32 characters. Since the UID does not fit completely, the cloud also
+/// compares the owner.
+pub(super) fn load_balancer_name(uid: &str) -> String {
     let name = format!("a{}", uid.replace('-', ""));
     name.chars().take(32).collect()
 }
@@ -23,7 +24,7 @@ pub(super) fn balancer_name(uid: &str) -> String {
 /// Returns the settings of a Service's load balancer.
 ///
 /// # Errors
-/// All validation errors of the Service.
+/// Returns all validation errors of the Service.
 pub(super) fn settings(
     service: &ServiceView,
     options: &Options,
@@ -36,9 +37,12 @@ pub(super) fn settings(
     }
     let source_ranges = match sources {
         SourceRanges::Unset => Vec::new(),
-        // "No source allowed" cannot be expressed: an empty list means "all clients" to the cloud.
+        // An empty list would mean "all clients" to the cloud.
         SourceRanges::Only(ranges) if ranges.is_empty() => {
-            errors.push(FieldError::new("spec.loadBalancerSourceRanges", "admits no client"));
+            errors.push(FieldError::new(
+                "spec.loadBalancerSourceRanges",
+                "does not admit any client",
+            ));
             Vec::new()
         }
         SourceRanges::Only(ranges) => ranges.clone(),
@@ -48,7 +52,7 @@ pub(super) fn settings(
         .iter()
         .map(|family| Family::from(*family))
         .collect();
-    let requested_address = requested_address(service, &families).unwrap_or_else(|error| {
+    let requested_address = parse_requested_address(service, &families).unwrap_or_else(|error| {
         errors.push(error);
         None
     });
@@ -70,8 +74,8 @@ pub(super) fn settings(
     })
 }
 
-/// Parses `spec.loadBalancerIP`; an empty value is the same as none.
-fn requested_address(
+/// Parses `spec.loadBalancerIP`. Returns `None` if it is missing or empty.
+fn parse_requested_address(
     service: &ServiceView,
     families: &[Family],
 ) -> Result<Option<IpAddr>, FieldError> {
@@ -84,12 +88,15 @@ fn requested_address(
         return Ok(None);
     }
     let Ok(address) = text.parse::<IpAddr>() else {
-        return Err(FieldError::new("spec.loadBalancerIP", format!("{text:?} is no IP address")));
+        return Err(FieldError::new(
+            "spec.loadBalancerIP",
+            format!("{text:?} is not an IP address"),
+        ));
     };
     if families.is_empty() || families.contains(&Family::of(address)) {
         return Ok(Some(address));
     }
-    let message = format!("{text:?} is of no family of spec.ipFamilies");
+    let message = format!("{text:?} does not belong to a family of spec.ipFamilies");
     Err(FieldError::new("spec.loadBalancerIP", message))
 }
 
@@ -101,12 +108,12 @@ fn listener(port: &ServicePort) -> Listener {
     }
 }
 
-/// Makes the key of a Service's load balancer.
+/// Returns the key of a Service's load balancer.
 pub(super) fn key(cluster: &str, uid: &str, namespace: &str, name: &str) -> LoadBalancerKey {
     LoadBalancerKey {
         cluster: cluster.to_owned(),
         uid: uid.to_owned(),
-        name: balancer_name(uid),
+        name: load_balancer_name(uid),
         service: format!("{namespace}/{name}"),
     }
 }
@@ -124,8 +131,8 @@ pub(super) fn key_of(desired: &LbSpec) -> LoadBalancerKey {
 /// Translates the framework's request for a load balancer to the cloud's specification.
 ///
 /// # Errors
-/// The validation errors of the Service as one error. The framework does not request load balancers
-/// for invalid Services.
+/// Returns the validation errors of the Service as one error. The framework does not request load
+/// balancers for invalid Services.
 pub(super) fn spec(desired: &LbSpec, provider: &Settings) -> Result<LoadBalancerSpec, CloudError> {
     let service = &desired.service;
     if service.uid.is_empty() {

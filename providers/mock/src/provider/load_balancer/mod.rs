@@ -30,12 +30,12 @@ pub(super) const DELETE: &str = "delete_load_balancer";
 
 /// Minimum delay before a load balancer that is being created or deleted is checked again.
 const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum of that delay.
+/// Maximum delay before such a load balancer is checked again.
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(15);
 
 #[async_trait]
 impl LoadBalancers for MockProvider {
-    /// All features of the cloud, except those that the configuration turns off.
+    /// Returns all features of the cloud, except those that the configuration disables.
     fn supports(&self) -> LbSupport {
         let features = &self.settings.features;
         LbSupport {
@@ -58,8 +58,8 @@ impl LoadBalancers for MockProvider {
         self.settings.features.endpoints
     }
 
-    /// The digest covers the settings that are sent to the cloud, and the `ipMode` of the status;
-    /// it changes only when one of these changes.
+    /// Parses the Service. The digest covers the settings that are sent to the cloud and the
+    /// `ipMode` of the status, and changes only if one of these changes.
     fn interpret(&self, service: &ServiceView) -> ServiceInterpretation {
         let (options, mut errors) = Options::parse(service, &self.settings);
         let sources = match SourceRanges::of(service) {
@@ -89,8 +89,7 @@ impl LoadBalancers for MockProvider {
         ServiceInterpretation::Valid { backends: options.backends, digest }
     }
 
-    /// Returns the backends that the annotations choose, unless these annotations themselves are
-    /// invalid.
+    /// Returns the backends from the annotations, unless these annotations themselves are invalid.
     fn backends_of_invalid(&self, service: &ServiceView) -> Option<BackendKind> {
         let (options, errors) = Options::parse(service, &self.settings);
         for error in errors {
@@ -102,13 +101,13 @@ impl LoadBalancers for MockProvider {
     }
 
     fn notices(&self, service: &ServiceView) -> Vec<ServiceNotice> {
-        annotations::unknown(service)
+        annotations::unknown_annotation_notices(service)
     }
 
-    /// Reads the load balancer and sends the missing changes; one that is up to date costs one read
-    /// and no write. No state is kept between calls, so both read modes are the same, and the next
-    /// call continues where an interrupted call stopped. The status is returned once the load
-    /// balancer is active.
+    /// Reads the load balancer and applies the differences. A load balancer that is up to date
+    /// costs one read and no write. No state is kept between calls, so both read modes are the
+    /// same, and a new call continues where an interrupted call stopped. The status is returned
+    /// once the load balancer is active.
     async fn ensure(&self, op: &Op, desired: &LbSpec, _: ReadMode) -> LbOutcome {
         match self.ensure_load_balancer(op, desired).await {
             Ok(load_balancer) => {
@@ -119,7 +118,7 @@ impl LoadBalancers for MockProvider {
         }
     }
 
-    /// Costs one write and no read; the status stays unchanged.
+    /// Replaces the members, with one write and no read. The status stays unchanged.
     async fn update_backends(&self, op: &Op, desired: &LbSpec) -> LbOutcome {
         match self.set_members(op, desired).await {
             Ok(load_balancer) => LbOutcome { status: None, ..outcome(op, &load_balancer, None) },
@@ -127,7 +126,8 @@ impl LoadBalancers for MockProvider {
         }
     }
 
-    /// Costs one read, and one write if the load balancer exists and is not being deleted yet.
+    /// Deletes the load balancer, with one read, and one write if it exists and is not being
+    /// deleted yet.
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
         let key = desired::key(op.cluster_name(), &lb.uid, &lb.namespace, &lb.name);
         self.delete_load_balancer(op, &key).await
@@ -146,6 +146,7 @@ impl LoadBalancers for MockProvider {
 }
 
 impl MockProvider {
+    /// Reads the load balancer, plans the differences and applies them.
     async fn ensure_load_balancer(
         &self,
         op: &Op,
@@ -156,13 +157,17 @@ impl MockProvider {
         for action in plan::plan(load_balancer.as_ref(), &desired) {
             load_balancer = Some(self.apply_action(op, &desired, &action).await?);
         }
-        // Cannot be `None`: without a load balancer the plan creates one, and every action returns
-        // it.
+        // Never `None`, because the plan creates a load balancer that does not exist, and every
+        // action returns the load balancer.
         load_balancer.ok_or_else(|| {
-            CloudError::transient(format!("load balancer {} was not answered", desired.key.name))
+            CloudError::transient(format!(
+                "the cloud did not return load balancer {}",
+                desired.key.name
+            ))
         })
     }
 
+    /// Applies one action and returns the load balancer after it.
     async fn apply_action(
         &self,
         op: &Op,
@@ -170,12 +175,12 @@ impl MockProvider {
         action: &Action,
     ) -> Result<LoadBalancer, CloudError> {
         let key = &desired.key;
-        let (operation, why) = match action {
-            Action::Create => (CREATE, "there is none"),
-            Action::Modify(_, why) => (MODIFY, &**why),
-            Action::SetMembers(_, why) => (UPDATE, &**why),
+        let (operation, reason) = match action {
+            Action::Create => (CREATE, "the load balancer does not exist"),
+            Action::Modify(_, reason) => (MODIFY, &**reason),
+            Action::SetMembers(_, reason) => (UPDATE, &**reason),
         };
-        let mutation = Mutation::new(operation, &*key.name).with_detail(why);
+        let mutation = Mutation::new(operation, &*key.name).with_detail(reason);
         op.mutate(mutation, async {
             let load_balancer = match action {
                 Action::Create => self.api.create_load_balancer(desired).await?,
@@ -200,7 +205,7 @@ impl MockProvider {
         .await
     }
 
-    /// Deletes the load balancer of this owner; a load balancer that does not exist counts as
+    /// Deletes the load balancer of this owner. A load balancer that does not exist counts as
     /// deleted.
     pub(super) async fn delete_load_balancer(
         &self,
@@ -233,6 +238,7 @@ impl MockProvider {
     }
 }
 
+/// Converts the state of the load balancer to the outcome of a sync.
 fn outcome(op: &Op, load_balancer: &LoadBalancer, ip_mode: Option<&str>) -> LbOutcome {
     match load_balancer.state {
         LoadBalancerState::Provisioning => {
@@ -256,7 +262,7 @@ fn outcome(op: &Op, load_balancer: &LoadBalancer, ip_mode: Option<&str>) -> LbOu
     }
 }
 
-/// Returns the delay before the next check: the time waited so far, within bounds, so that the
+/// Returns the delay before the next check. It is the time waited so far, within bounds, so the
 /// delay doubles each time.
 fn poll_interval(op: &Op) -> Duration {
     op.pending_for().clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)

@@ -10,16 +10,16 @@ use crate::cloud::{
 /// One request that changes the cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Create it, with its members.
+    /// Create the load balancer with its members.
     Create,
-    /// Change its settings; with the reason.
+    /// Change the settings to these, for a reason.
     Modify(Box<LoadBalancerSettings>, String),
-    /// Replace its members; with the reason.
+    /// Replace the members with these, for a reason.
     SetMembers(Members, String),
 }
 
-/// Compares the observed with the desired state. The plan is empty while a previous load balancer
-/// is being deleted, because its name is not free yet.
+/// Compares the observed with the desired state and returns the actions. The plan is empty while a
+/// previous load balancer is being deleted, because its name is not free yet.
 pub(super) fn plan(observed: Option<&LoadBalancer>, desired: &LoadBalancerSpec) -> Vec<Action> {
     let Some(observed) = observed else {
         return vec![Action::Create];
@@ -29,19 +29,25 @@ pub(super) fn plan(observed: Option<&LoadBalancer>, desired: &LoadBalancerSpec) 
     }
     let mut actions = Vec::new();
     if observed.settings != desired.settings {
-        let why = differences(&observed.settings, &desired.settings);
-        actions.push(Action::Modify(Box::new(desired.settings.clone()), why));
+        let reason = describe_differences(&observed.settings, &desired.settings);
+        actions.push(Action::Modify(Box::new(desired.settings.clone()), reason));
     }
     if observed.members != desired.members {
-        let why = format!("{} become {}", count(&observed.members), count(&desired.members));
-        actions.push(Action::SetMembers(desired.members.clone(), why));
+        let reason = format!(
+            "{} become {}",
+            describe_count(&observed.members),
+            describe_count(&desired.members)
+        );
+        actions.push(Action::SetMembers(desired.members.clone(), reason));
     }
     actions
 }
 
-/// Describes what would be done. If the Service has the identifier or the addresses of another load
-/// balancer, this is listed as a change too, although the cloud does not change: somebody else
-/// created the load balancer again, or a process that stopped before it wrote the Service.
+/// Describes the changes that a sync would make.
+///
+/// If the Service has the identifier or the addresses of another load balancer, updating the
+/// Service is listed as a change, too. This happens if somebody else, or a process that stopped
+/// before it wrote the Service, has created the load balancer again.
 pub(super) fn describe(
     observed: Option<&LoadBalancer>,
     desired: &LoadBalancerSpec,
@@ -57,7 +63,7 @@ pub(super) fn describe(
     if observed.state == LoadBalancerState::Deleting {
         let operation = Operation::CreateLoadBalancer.as_str();
         let reason = "the previous load balancer is being deleted; another follows".to_owned();
-        changes.push(change(desired, operation, reason));
+        changes.push(planned_change(desired, operation, reason));
         return changes;
     }
     // A Service that was never published has no addresses to compare.
@@ -68,17 +74,17 @@ pub(super) fn describe(
     let published = ingress.iter().map(|ingress| ingress.ip);
     if !published.eq(observed.addresses.iter().copied().map(Some)) {
         let reason = format!("the service shows other addresses than {:?}", observed.addresses);
-        changes.push(change(desired, "publish_status", reason));
+        changes.push(planned_change(desired, "publish_status", reason));
     }
     let id = service.annotations.get(LOAD_BALANCER_ID);
     if id.is_none_or(|id| **id != *observed.id) {
         let reason = format!("the service does not name load balancer {}", observed.id);
-        changes.push(change(desired, "annotate", reason));
+        changes.push(planned_change(desired, "annotate", reason));
     }
     changes
 }
 
-fn change(desired: &LoadBalancerSpec, operation: &str, reason: String) -> PlannedChange {
+fn planned_change(desired: &LoadBalancerSpec, operation: &str, reason: String) -> PlannedChange {
     PlannedChange {
         operation: operation.into(),
         object: desired.key.name.clone().into(),
@@ -93,14 +99,15 @@ impl Action {
                 Operation::CreateLoadBalancer,
                 format!("service {} has no load balancer", desired.key.service),
             ),
-            Self::Modify(_, why) => (Operation::ModifyLoadBalancer, why.clone()),
-            Self::SetMembers(_, why) => (Operation::UpdateLoadBalancer, why.clone()),
+            Self::Modify(_, reason) => (Operation::ModifyLoadBalancer, reason.clone()),
+            Self::SetMembers(_, reason) => (Operation::UpdateLoadBalancer, reason.clone()),
         };
-        change(desired, operation.as_str(), reason)
+        planned_change(desired, operation.as_str(), reason)
     }
 }
 
-fn differences(observed: &LoadBalancerSettings, desired: &LoadBalancerSettings) -> String {
+/// Names the settings that differ.
+fn describe_differences(observed: &LoadBalancerSettings, desired: &LoadBalancerSettings) -> String {
     let settings = [
         ("listeners", observed.listeners != desired.listeners),
         ("source ranges", observed.source_ranges != desired.source_ranges),
@@ -119,7 +126,7 @@ fn differences(observed: &LoadBalancerSettings, desired: &LoadBalancerSettings) 
     format!("{} differ", differing.join(", "))
 }
 
-fn count(members: &Members) -> String {
+fn describe_count(members: &Members) -> String {
     match members {
         Members::Nodes(nodes) => format!("{} nodes", nodes.len()),
         Members::Endpoints(endpoints) => format!("{} endpoints", endpoints.len()),

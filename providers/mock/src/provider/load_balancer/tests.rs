@@ -292,7 +292,7 @@ fn every_mistake_is_named_with_key_and_value() {
     let provider = provider("nodeSelectorLabels: [pool]");
     let cases: [(&str, &str, &str); 13] = [
         (BACKENDS, "pods", "must be nodes or endpoints"),
-        (BACKENDS, "endpoints", "takes no endpoints"),
+        (BACKENDS, "endpoints", "does not support endpoints"),
         (SCHEME, "secret", "must be internet-facing or internal"),
         (SCHEME, "", "must be internet-facing or internal"),
         (IP_MODE, "proxy", "must be VIP, Proxy or unset"),
