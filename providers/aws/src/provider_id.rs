@@ -1,5 +1,4 @@
-//! `spec.providerID` of a Node: `aws:///<zone>/<instance>`, and every other form that was ever in
-//! use.
+//! Parses `spec.providerID` of a Node, `aws:///<zone>/<instance>`, including every older form.
 
 use std::fmt;
 
@@ -16,7 +15,8 @@ pub const SCHEME: &str = "aws://";
 const FARGATE: &str = "fargate-";
 /// Prefix of the ID of an instance.
 const INSTANCE: &str = "i-";
-/// Maximum number of parts of the path: zone, a part that only Fargate writes, ID.
+/// Maximum number of parts of the path. These are the zone, a part that only Fargate writes, and
+/// the ID.
 const MAX_PARTS: usize = 3;
 
 /// Parsed provider ID of a Node.
@@ -24,19 +24,19 @@ const MAX_PARTS: usize = 3;
 pub enum ProviderId {
     /// An EC2 instance.
     Instance {
-        /// Zone in the provider ID. Not relied on: the instance's own zone comes from AWS' answer.
+        /// Zone in the provider ID. It may be wrong; the actual zone is in AWS' answer.
         zone: Option<Box<str>>,
-        /// ID.
+        /// Instance ID.
         id: InstanceId,
     },
     /// A Fargate node, which is a network interface and not an instance.
     Fargate {
-        /// The last part, such as `fargate-ip-10-0-55-27.us-west-2.compute.internal`.
+        /// Last part of the path, such as `fargate-ip-10-0-55-27.us-west-2.compute.internal`.
         id: Box<str>,
     },
 }
 
-/// The provider ID is neither an instance's nor a Fargate node's.
+/// Error for a provider ID that is neither an instance's nor a Fargate node's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Invalid format for AWS instance ({0})")]
 pub struct InvalidProviderId(pub Box<str>);
@@ -57,15 +57,14 @@ impl ProviderId {
         Self::Instance { zone, id }
     }
 
-    /// Parses a provider ID. Text without the scheme is a bare ID; an account before the path is
+    /// Parses a provider ID. Text without the scheme is a bare ID. An account before the path is
     /// ignored.
     ///
     /// # Errors
-    /// The scheme is another one, the last part is neither an instance's nor a Fargate node's ID,
-    /// or there are too many parts.
+    /// Returns an error if the scheme is another one, if the last part is neither an instance's nor
+    /// a Fargate node's ID, or if there are too many parts.
     pub fn parse(text: &str) -> Result<Self, InvalidProviderId> {
-        // Upstream uses the last part whatever the scheme, so another cloud's `i-1` would be an
-        // instance there.
+        // Upstream ignores the scheme, and would take another cloud's `i-1` for an EC2 instance.
         let is_foreign = text.contains("://") && !text.starts_with(SCHEME);
         let parts: Vec<&str> = path(text).split('/').collect();
         if is_foreign || parts.len() > MAX_PARTS {
@@ -85,11 +84,11 @@ impl ProviderId {
         }
     }
 
-    /// Parses the provider ID of a Node; `None` if it has none yet.
+    /// Parses the provider ID of a Node. Returns `None` if the Node has none yet.
     ///
     /// # Errors
-    /// As [`parse`](Self::parse).
-    pub fn of(node: &NodeView) -> Result<Option<Self>, InvalidProviderId> {
+    /// Fails like [`parse`](Self::parse).
+    pub fn of_node(node: &NodeView) -> Result<Option<Self>, InvalidProviderId> {
         node.provider_id.as_deref().map(Self::parse).transpose()
     }
 
@@ -102,16 +101,18 @@ impl ProviderId {
     }
 }
 
-/// Returns the zone in the provider ID of an instance or a Fargate node. It is not reliable: only
-/// use it to reject an answer.
+/// Returns the zone in the provider ID of an instance or a Fargate node. It may be wrong, so it may
+/// only be used to reject an answer.
 pub fn zone_of(text: &str) -> Option<&str> {
     path(text).split_once('/').map(|(zone, _)| zone)
 }
 
+/// Returns the path of a provider ID, without scheme and account.
 fn path(text: &str) -> &str {
     let path = match text.strip_prefix(SCHEME) {
-        // The part before the first slash is the account.
-        Some(rest) => rest.split_once('/').map_or("", |(_, path)| path),
+        Some(account_and_path) => account_and_path
+            .split_once('/')
+            .map_or("", |(_account, path)| path),
         None => text,
     };
     path.trim_matches('/')
@@ -127,10 +128,10 @@ impl fmt::Display for ProviderId {
     }
 }
 
-/// Returns the instance in a Node's provider ID; `None` without one, for Fargate, and for another
-/// cloud's Node.
+/// Returns the instance in a Node's provider ID. Returns `None` for a Node without provider ID, for
+/// a Fargate node, and for another cloud's Node.
 pub fn instance_of(node: &NodeView) -> Option<InstanceId> {
-    match ProviderId::of(node) {
+    match ProviderId::of_node(node) {
         Ok(Some(ProviderId::Instance { id, .. })) => Some(id),
         _ => None,
     }
@@ -141,10 +142,12 @@ pub fn instance_of(node: &NodeView) -> Option<InstanceId> {
 pub fn instance_ids<'a>(nodes: impl IntoIterator<Item = &'a NodeView>) -> Vec<InstanceId> {
     let mut ids = Vec::new();
     for node in nodes {
-        match ProviderId::of(node) {
+        match ProviderId::of_node(node) {
             Ok(Some(ProviderId::Instance { id, .. })) => ids.push(id),
             Ok(_) => {}
-            Err(error) => tracing::warn!(node = %node.name, error = %error, "node left out"),
+            Err(error) => {
+                tracing::warn!(node = %node.name, error = %error, "skipping a node with an invalid provider ID")
+            }
         }
     }
     ids

@@ -1,4 +1,4 @@
-//! Addresses of a Node. Pure functions.
+//! Determines the addresses of a Node. Pure functions.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -10,13 +10,14 @@ use ccm_core::{
 use super::instance::Instance;
 use crate::api::ec2::NetworkInterface;
 
-/// Returns the addresses of an instance, family by family in the configured order. IPv4: all
-/// private addresses of all interfaces in use, by device index, then the public address and the DNS
-/// names. IPv6: the first address of each interface in use. DNS names are included only with IPv4,
-/// as in upstream.
+/// Returns the addresses of an instance, family by family in the configured order.
+///
+/// For IPv4, these are the private addresses of all interfaces in use, by device index, then the
+/// public address and the DNS names. For IPv6, they are the first address of each interface in use.
+/// As in upstream, DNS names are included only with IPv4.
 ///
 /// # Errors
-/// AWS returned an invalid address.
+/// Returns an error if AWS returned an invalid address.
 pub fn of_instance(
     instance: &Instance,
     families: &[IpFamily],
@@ -24,17 +25,17 @@ pub fn of_instance(
     let mut list = AddressList { owner: &instance.id, addresses: Vec::new() };
     for family in families {
         match family {
-            IpFamily::V4 => list.ipv4(instance)?,
-            IpFamily::V6 => list.ipv6(instance)?,
+            IpFamily::V4 => list.add_ipv4(instance)?,
+            IpFamily::V6 => list.add_ipv6(instance)?,
         }
     }
     Ok(list.addresses)
 }
 
-/// Returns the addresses of a Fargate node: one of each configured family, and its DNS name.
+/// Returns the addresses of a Fargate node, one of each configured family, and its DNS name.
 ///
 /// # Errors
-/// AWS returned an invalid address.
+/// Returns an error if AWS returned an invalid address.
 pub fn of_interface(
     interface: &NetworkInterface,
     families: &[IpFamily],
@@ -42,9 +43,9 @@ pub fn of_interface(
     let mut list = AddressList { owner: &interface.id, addresses: Vec::new() };
     for family in families {
         match family {
-            IpFamily::V4 => list.private_ipv4(&interface.private_ip)?,
+            IpFamily::V4 => list.add_private_ipv4(&interface.private_ip)?,
             IpFamily::V6 => {
-                list.private_ipv6(interface.ipv6_addresses.first().map_or("", |ip| ip))?;
+                list.add_private_ipv6(interface.ipv6_addresses.first().map_or("", |ip| ip))?;
             }
         }
     }
@@ -52,16 +53,18 @@ pub fn of_interface(
     Ok(list.addresses)
 }
 
+/// The addresses found so far.
 struct AddressList<'a> {
+    /// ID of the instance or interface, for errors.
     owner: &'a str,
     addresses: Vec<NodeAddress>,
 }
 
 impl AddressList<'_> {
-    fn ipv4(&mut self, instance: &Instance) -> Result<(), CloudError> {
+    fn add_ipv4(&mut self, instance: &Instance) -> Result<(), CloudError> {
         for interface in instance.interfaces.iter().filter(|i| i.in_use) {
             for ip in &interface.private_ips {
-                self.private_ipv4(ip)?;
+                self.add_private_ipv4(ip)?;
             }
         }
         if !instance.public_ip.is_empty() {
@@ -74,14 +77,14 @@ impl AddressList<'_> {
         Ok(())
     }
 
-    fn ipv6(&mut self, instance: &Instance) -> Result<(), CloudError> {
+    fn add_ipv6(&mut self, instance: &Instance) -> Result<(), CloudError> {
         for interface in instance.interfaces.iter().filter(|i| i.in_use) {
-            self.private_ipv6(interface.ipv6_addresses.first().map_or("", |ip| ip))?;
+            self.add_private_ipv6(interface.ipv6_addresses.first().map_or("", |ip| ip))?;
         }
         Ok(())
     }
 
-    fn private_ipv4(&mut self, ip: &str) -> Result<(), CloudError> {
+    fn add_private_ipv4(&mut self, ip: &str) -> Result<(), CloudError> {
         if !ip.is_empty() {
             self.check::<Ipv4Addr>("private", ip)?;
         }
@@ -89,7 +92,7 @@ impl AddressList<'_> {
         Ok(())
     }
 
-    fn private_ipv6(&mut self, ip: &str) -> Result<(), CloudError> {
+    fn add_private_ipv6(&mut self, ip: &str) -> Result<(), CloudError> {
         if !ip.is_empty() {
             self.check::<Ipv6Addr>("private", ip)?;
         }
@@ -97,14 +100,15 @@ impl AddressList<'_> {
         Ok(())
     }
 
-    fn check<T: std::str::FromStr>(&self, which: &str, ip: &str) -> Result<(), CloudError> {
+    fn check<T: std::str::FromStr>(&self, kind: &str, ip: &str) -> Result<(), CloudError> {
         if ip.parse::<T>().is_ok() {
             return Ok(());
         }
-        let message = format!("EC2 instance had invalid {which} address: {} ({ip:?})", self.owner);
+        let message = format!("EC2 instance had invalid {kind} address: {} ({ip:?})", self.owner);
         Err(CloudError::new(ErrorKind::Transient, message))
     }
 
+    /// Adds an address unless it is empty.
     fn add(&mut self, kind: AddressType, address: &str) {
         if !address.is_empty() {
             self.addresses.push(NodeAddress::new(kind, address));
@@ -153,7 +157,7 @@ mod tests {
             source_dest_check: None,
             tags: crate::api::Tags::new(),
         };
-        Instance::of(row, &Cluster::new("c", false), &ccm_core::k8s::Interner::default())
+        Instance::new(row, &Cluster::new("c", false), &ccm_core::k8s::Interner::default())
     }
 
     fn shown(addresses: Result<Vec<NodeAddress>, CloudError>) -> Vec<String> {

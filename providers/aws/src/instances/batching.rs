@@ -1,5 +1,5 @@
-//! Plans requests for instances: which request is the cheapest, and how to split a batch with a bad
-//! ID. Pure functions.
+//! Decides how to query many instances with few requests, and how to split a batch that AWS
+//! rejected because of a bad ID. Pure functions.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -8,41 +8,45 @@ use crate::api::InstanceId;
 /// Maximum number of IDs in one request (AWS).
 pub const MAX_IDS: usize = 1000;
 /// Maximum number of instances per page of a listing (AWS).
-pub const PAGE: u16 = 1000;
+pub const PAGE_SIZE: u16 = 1000;
 /// Maximum number of values per filter. AWS allows 200; upstream uses 150.
 pub const MAX_FILTER_VALUES: usize = 150;
-/// Number of IDs from which a listing is preferred: it then costs no more calls, cannot fail
-/// because of one bad ID, and also answers later lookups. With fewer IDs, a request by ID is
-/// cheaper than listing the whole cluster.
+/// Minimum number of IDs for which a listing is preferred. With that many IDs, a listing needs no
+/// more calls than requests by ID, cannot fail because of one bad ID, and also answers later
+/// lookups.
 const LISTING_THRESHOLD: usize = 200;
-/// Up to this many suspected IDs are queried one by one, where AWS' answer is typed. More are
-/// queried with a filter, which costs one call per 150 of them.
+/// Maximum number of suspected IDs that are queried one by one, because AWS' answer for a single ID
+/// is unambiguous. More are queried with a filter, which costs one call per
+/// [`MAX_FILTER_VALUES`] IDs.
 const MAX_SINGLE_REQUESTS: usize = 4;
 
-/// Returns whether to list the cluster's instances before a request for some IDs; `listed` is the
-/// size of the last listing, if there was one. If that is much smaller than the number of IDs,
-/// instances lack the cluster's tag and a listing would not contain them, so they are queried by ID
-/// at once.
-pub fn prefers_listing(ids: usize, listed: Option<usize>) -> bool {
+/// Returns true if the cluster's instances should be listed before this number of instances is
+/// queried by ID.
+///
+/// `listed` is the size of the last listing, if there was one. If it is much smaller than the
+/// number of IDs, most of these instances lack the cluster's tag. A listing would not contain them,
+/// so they are queried by ID at once.
+pub fn should_list_for_ids(ids: usize, listed: Option<usize>) -> bool {
     let listed = listed.unwrap_or(ids);
-    ids >= LISTING_THRESHOLD && listed >= ids / 2 && pages(listed) <= ids.div_ceil(MAX_IDS)
+    ids >= LISTING_THRESHOLD && listed >= ids / 2 && page_count(listed) <= ids.div_ceil(MAX_IDS)
 }
 
-/// Returns whether to list the cluster's instances instead of searching for this number of names.
-pub fn prefers_listing_for_names(names: usize, listed: Option<usize>) -> bool {
-    pages(listed.unwrap_or(names)) < names.div_ceil(MAX_FILTER_VALUES)
+/// Returns true if the cluster's instances should be listed instead of searching for this number of
+/// names.
+pub fn should_list_for_names(names: usize, listed: Option<usize>) -> bool {
+    page_count(listed.unwrap_or(names)) < names.div_ceil(MAX_FILTER_VALUES)
 }
 
-fn pages(instances: usize) -> usize {
-    instances.div_ceil(usize::from(PAGE)).max(1)
+fn page_count(instances: usize) -> usize {
+    instances.div_ceil(usize::from(PAGE_SIZE)).max(1)
 }
 
-/// One request about some instances.
+/// The instances of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Batch {
-    /// By ID: one unknown ID fails the request.
+    /// Queried by ID. One unknown ID fails the whole request.
     Ids(Vec<InstanceId>),
-    /// By a filter on IDs: unknown IDs are missing from the answer.
+    /// Queried with a filter on IDs. Unknown IDs are missing from the answer.
     Filter(Vec<InstanceId>),
 }
 
@@ -62,20 +66,21 @@ impl Batch {
     }
 }
 
-/// Splits IDs into requests. IDs without EC2's format get their own requests, so that they cannot
-/// fail the others.
-pub fn batches(ids: impl IntoIterator<Item = InstanceId>) -> Vec<Batch> {
+/// Divides IDs among requests. IDs that do not have EC2's format get requests of their own, because
+/// they would fail the others.
+pub fn batches_of(ids: impl IntoIterator<Item = InstanceId>) -> Vec<Batch> {
     let (well_formed, malformed): (BTreeSet<_>, BTreeSet<_>) =
         ids.into_iter().partition(|id| has_ec2_id_format(id));
-    let mut batches = by_ids(&Vec::from_iter(well_formed), MAX_IDS);
-    batches.extend(by_ids(&Vec::from_iter(malformed), MAX_IDS));
+    let mut batches = divide(&Vec::from_iter(well_formed), MAX_IDS);
+    batches.extend(divide(&Vec::from_iter(malformed), MAX_IDS));
     batches
 }
 
-/// Splits a batch that was rejected because of one of its IDs. IDs that the error message names are
-/// queried separately. The message is for humans: it is a hint and proves nothing. If it names
-/// none, the batch is halved.
-pub fn split(batch: &[InstanceId], message: &str) -> Vec<Batch> {
+/// Splits a batch that was rejected because of one of its IDs.
+///
+/// IDs that the error message names are queried separately. The message is written for humans, so
+/// it is only a hint and proves nothing. If it names no ID, the batch is halved.
+pub fn split_by_message(batch: &[InstanceId], message: &str) -> Vec<Batch> {
     let words: HashSet<&str> = message
         .split(|c: char| !c.is_ascii_alphanumeric() && !"-_.:".contains(c))
         .map(|word| word.trim_end_matches(['.', ':']))
@@ -83,19 +88,19 @@ pub fn split(batch: &[InstanceId], message: &str) -> Vec<Batch> {
     let (suspects, others): (Vec<_>, Vec<_>) =
         batch.iter().cloned().partition(|id| words.contains(&**id));
     if suspects.is_empty() {
-        return by_ids(batch, batch.len().div_ceil(2).max(1));
+        return divide(batch, batch.len().div_ceil(2).max(1));
     }
-    let mut batches = by_ids(&others, MAX_IDS);
+    let mut batches = divide(&others, MAX_IDS);
     if suspects.len() <= MAX_SINGLE_REQUESTS {
-        batches.extend(by_ids(&suspects, 1));
+        batches.extend(divide(&suspects, 1));
     } else {
         batches.extend(split_safely(&suspects));
     }
     batches
 }
 
-/// Splits IDs so that no ID can fail the others: those with EC2's format are queried with a filter,
-/// the others one by one.
+/// Splits a batch so that no ID can fail another one. IDs with EC2's format are queried with a
+/// filter, the others one by one.
 pub fn split_safely(ids: &[InstanceId]) -> Vec<Batch> {
     let (well_formed, malformed): (Vec<_>, Vec<_>) =
         ids.iter().cloned().partition(|id| has_ec2_id_format(id));
@@ -103,17 +108,18 @@ pub fn split_safely(ids: &[InstanceId]) -> Vec<Batch> {
         .chunks(MAX_FILTER_VALUES)
         .map(|ids| Batch::Filter(ids.to_vec()))
         .collect();
-    batches.extend(by_ids(&malformed, 1));
+    batches.extend(divide(&malformed, 1));
     batches
 }
 
-fn by_ids(ids: &[InstanceId], size: usize) -> Vec<Batch> {
+/// Divides IDs into batches of at most `size` IDs.
+fn divide(ids: &[InstanceId], size: usize) -> Vec<Batch> {
     ids.chunks(size)
         .map(|ids| Batch::Ids(ids.to_vec()))
         .collect()
 }
 
-/// Returns whether an ID has EC2's format: `i-` and 8 or 17 hexadecimal digits.
+/// Returns true if an ID has EC2's format: `i-` and 8 or 17 hexadecimal digits.
 fn has_ec2_id_format(id: &str) -> bool {
     let digits = id.strip_prefix("i-").unwrap_or_default();
     matches!(digits.len(), 8 | 17) && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
@@ -133,22 +139,22 @@ mod tests {
 
     #[test]
     fn the_listing_is_used_where_it_costs_no_more_calls() {
-        assert!(!prefers_listing(3, None));
-        assert!(!prefers_listing(199, Some(500)));
-        assert!(prefers_listing(200, Some(1000)));
-        assert!(!prefers_listing(900, Some(1001)));
-        assert!(prefers_listing(1001, Some(2000)));
-        assert!(prefers_listing(1000, None));
-        assert!(prefers_listing(1000, Some(500)));
-        assert!(!prefers_listing(1000, Some(499)), "most of what is wanted is not in it");
+        assert!(!should_list_for_ids(3, None));
+        assert!(!should_list_for_ids(199, Some(500)));
+        assert!(should_list_for_ids(200, Some(1000)));
+        assert!(!should_list_for_ids(900, Some(1001)));
+        assert!(should_list_for_ids(1001, Some(2000)));
+        assert!(should_list_for_ids(1000, None));
+        assert!(should_list_for_ids(1000, Some(500)));
+        assert!(!should_list_for_ids(1000, Some(499)), "most of what is wanted is not in it");
     }
 
     #[test]
     fn names_are_listed_where_that_saves_calls() {
-        assert!(!prefers_listing_for_names(150, None));
-        assert!(prefers_listing_for_names(151, None));
-        assert!(prefers_listing_for_names(1000, Some(1000)));
-        assert!(!prefers_listing_for_names(200, Some(5000)));
+        assert!(!should_list_for_names(150, None));
+        assert!(should_list_for_names(151, None));
+        assert!(should_list_for_names(1000, Some(1000)));
+        assert!(!should_list_for_names(200, Some(5000)));
     }
 
     #[test]
@@ -158,7 +164,7 @@ mod tests {
             .into_iter()
             .chain(ids(0..10))
             .chain([odd.clone()]);
-        let batches = batches(asked);
+        let batches = batches_of(asked);
         let sizes: Vec<usize> = batches.iter().map(|batch| batch.ids().len()).collect();
         assert_eq!(sizes, [1000, 500, 1]);
         assert_eq!(batches[2], Batch::Ids(vec![odd]));
@@ -179,12 +185,17 @@ mod tests {
         let message = "The instance IDs 'i-00000001, i-00000003' do not exist";
         let expected =
             vec![Batch::Ids(vec![id(0), id(2)]), Batch::Ids(vec![id(1)]), Batch::Ids(vec![id(3)])];
-        assert_eq!(split(&ids(0..4), message), expected);
+        assert_eq!(split_by_message(&ids(0..4), message), expected);
         // A longer ID that begins like one of ours is another one.
-        assert_eq!(split(&ids(0..2), "The instance ID 'i-000000011' does not exist").len(), 2);
+        assert_eq!(
+            split_by_message(&ids(0..2), "The instance ID 'i-000000011' does not exist").len(),
+            2
+        );
         for named in ["i-00000000", "i-a.b", "i-a_b", "i-a:b"].map(InstanceId::from) {
-            let batches =
-                split(&[named.clone(), id(1), id(2)], &format!("There is no instance {named}."));
+            let batches = split_by_message(
+                &[named.clone(), id(1), id(2)],
+                &format!("There is no instance {named}."),
+            );
             assert_eq!(batches, [Batch::Ids(vec![id(1), id(2)]), Batch::Ids(vec![named])]);
         }
     }
@@ -197,7 +208,7 @@ mod tests {
             .map(|id| &**id)
             .collect::<Vec<_>>()
             .join(", ");
-        let batches = split(&all, &format!("The instance IDs '{named}' do not exist"));
+        let batches = split_by_message(&all, &format!("The instance IDs '{named}' do not exist"));
         let sizes: Vec<_> = batches
             .iter()
             .map(|b| (matches!(b, Batch::Filter(_)), b.ids().len()))
@@ -207,6 +218,9 @@ mod tests {
 
     #[test]
     fn halves_are_asked_for_where_the_message_names_none() {
-        assert_eq!(split(&ids(0..5), ""), [Batch::Ids(ids(0..3)), Batch::Ids(ids(3..5))]);
+        assert_eq!(
+            split_by_message(&ids(0..5), ""),
+            [Batch::Ids(ids(0..3)), Batch::Ids(ids(3..5))]
+        );
     }
 }

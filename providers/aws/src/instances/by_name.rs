@@ -1,8 +1,8 @@
 //! Finds the instances of Nodes that have no provider ID yet, by name.
 //!
-//! A name that EC2 assigns contains the private address. Nothing else ties a Node's name to an
-//! instance: the name is compared with the private DNS name and, in case the VPC's DHCP options
-//! change the domain, its address with the private address.
+//! A Node's name is compared with the private DNS names of instances. If the VPC's DHCP options
+//! change the domain, these differ, so the private address that is part of a name assigned by EC2
+//! is compared as well.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,22 +13,24 @@ use std::{
 
 use ccm_core::provider::{CloudError, ErrorKind, Op};
 
-use super::{cache::InstanceCache, fargate::address_of_name, instance::Instance, plan};
+use super::{batching, cache::InstanceCache, fargate::address_of_name, instance::Instance};
 use crate::api::Filter;
 
-/// Result for one name. `Ok(None)`: the instance is proven not to exist, see [`is_proof`].
+/// Result for one name. `Ok(None)` means that the instance is proven not to exist, see
+/// [`absence_is_proof`].
 pub(super) type NameLookup = Result<Option<Arc<Instance>>, CloudError>;
 
-/// Finds the cluster's instances by name. Each name has the maximum age of its result.
+/// Finds the cluster's instances by name. `names` contains the maximum age of the result for each
+/// name.
 ///
-/// The filters do not contain the cluster's tag: an instance without the tag would look as if it
-/// did not exist. This way it is found, and the missing tag is reported.
+/// The filters do not contain the cluster's tag. Otherwise, an instance without the tag would seem
+/// not to exist. This way it is found, and the missing tag is reported.
 pub(super) async fn find(
     op: &Op,
     cache: &InstanceCache,
     names: &HashMap<Arc<str>, Duration>,
 ) -> HashMap<Arc<str>, NameLookup> {
-    // First, match names with cached instances.
+    // First, compare the names with cached instances.
     let mut search = NameSearch::default();
     let arrival = cache.query_time();
     let mut names_by_max_age: BTreeMap<Duration, Vec<Arc<str>>> = BTreeMap::new();
@@ -39,24 +41,28 @@ pub(super) async fn find(
             .push(name.clone());
     }
     for (max_age, names) in &names_by_max_age {
-        search.match_dns_names(&cache.cached_since(*max_age, arrival), names);
+        search.match_dns_names(&cache.fresh_instances(*max_age, arrival), names);
     }
-    // If many names are left, list the cluster's instances.
-    if plan::prefers_listing_for_names(search.unanswered(names).len(), cache.listed()) {
+    // If many names remain, list the cluster's instances, which takes fewer calls than a search.
+    let remaining = search.unanswered(names).len();
+    if batching::should_list_for_names(remaining, cache.last_listing_size()) {
         if let Err(error) = cache.list_all(op).await {
             return search.fail(names, &error.into());
         }
         let unanswered = search.unanswered(names);
-        search.match_dns_names(&cache.cached_since(Duration::ZERO, arrival), &unanswered);
+        search.match_dns_names(&cache.fresh_instances(Duration::ZERO, arrival), &unanswered);
     }
-    // Then search for the remaining names by private DNS name,
+    // Then search for the remaining names by private DNS name.
     let unanswered = search.unanswered(names);
     let values: Vec<Box<str>> = unanswered.iter().map(|name| (&**name).into()).collect();
-    match cache.find(op, "private-dns-name", &values, None).await {
+    match cache
+        .find_by_filter(op, "private-dns-name", &values, None)
+        .await
+    {
         Ok(instances) => search.match_dns_names(&instances, &unanswered),
         Err(error) => return search.fail(names, &error.into()),
     }
-    // and finally by the address in the name.
+    // Finally, search by the address in the name.
     let mut with_address = Vec::new();
     let mut values = Vec::new();
     for name in search.unanswered(names) {
@@ -67,7 +73,7 @@ pub(super) async fn find(
     }
     let vpc = Filter::new("vpc-id", [cache.scope().vpc.as_str()]);
     match cache
-        .find(op, "private-ip-address", &values, Some(vpc))
+        .find_by_filter(op, "private-ip-address", &values, Some(vpc))
         .await
     {
         Ok(instances) => search.match_addresses(&instances, &with_address),
@@ -76,14 +82,17 @@ pub(super) async fn find(
     search.finish(names, &cache.scope().region)
 }
 
+/// State of a search for instances by name.
 #[derive(Default)]
 struct NameSearch {
+    /// Results so far.
     results: HashMap<Arc<str>, NameLookup>,
-    /// Instances that match the name but lack the cluster's tag.
+    /// Instances that match a name but lack the cluster's tag.
     untagged: HashMap<Arc<str>, Arc<Instance>>,
 }
 
 impl NameSearch {
+    /// Returns the names that have no result yet, sorted.
     fn unanswered(&self, names: &HashMap<Arc<str>, Duration>) -> Vec<Arc<str>> {
         let mut unanswered: Vec<_> = names
             .keys()
@@ -152,6 +161,7 @@ impl NameSearch {
         }
     }
 
+    /// Ends the search with the same error for each name that has no result yet.
     fn fail(
         mut self,
         names: &HashMap<Arc<str>, Duration>,
@@ -163,7 +173,8 @@ impl NameSearch {
         self.results
     }
 
-    /// Records the result for each name that no instance of the cluster matches.
+    /// Ends the search after all lookups. Records the result for each name that no instance of the
+    /// cluster matches.
     fn finish(
         mut self,
         names: &HashMap<Arc<str>, Duration>,
@@ -172,16 +183,16 @@ impl NameSearch {
         for name in self.unanswered(names) {
             let result = if let Some(instance) = self.untagged.get(&name) {
                 let message = format!(
-                    "instance {} has the private DNS name or address of node {name} and does not carry the cluster's tag",
+                    "instance {} has the private DNS name or address of node {name}, but not the cluster's tag",
                     instance.id
                 );
                 Err(CloudError::new(ErrorKind::NotFound, message))
-            } else if is_proof(&name, region) {
+            } else if absence_is_proof(&name, region) {
                 Ok(None)
             } else {
                 let message = format!(
-                    "instance not found: none has the private DNS name {name:?}, which does not prove that there is none; \
-                     the node needs spec.providerID or a name that EC2 gave"
+                    "instance not found: none has the private DNS name {name:?}, but this does not prove that it does not exist; \
+                     the node needs spec.providerID or a name that EC2 assigned"
                 );
                 Err(CloudError::new(ErrorKind::NotFound, message))
             };
@@ -191,17 +202,20 @@ impl NameSearch {
     }
 }
 
-/// Returns whether the lack of results proves that the instance does not exist, given complete,
-/// successful listings of all instances with this private DNS name and of all instances of the VPC
-/// with the address in it. That holds for names that EC2 itself assigns in this region, complete
-/// with the region's domain. An instance with any other node name may exist under a different
-/// private DNS name.
-fn is_proof(name: &str, region: &str) -> bool {
+/// Returns true if an instance with this node name does not exist when searches for its private DNS
+/// name, and for its address in the VPC, succeed and find nothing.
+///
+/// This is the case for names that EC2 itself assigns in this region, including the region's
+/// domain. The instance of a node with any other name may have a different private DNS name.
+fn absence_is_proof(name: &str, region: &str) -> bool {
     let domain = match region {
         "us-east-1" => "ec2.internal".to_owned(),
         region => format!("{region}.compute.internal"),
     };
-    address_of_name(name).is_some() && name.split_once('.').is_some_and(|(_, rest)| rest == domain)
+    address_of_name(name).is_some()
+        && name
+            .split_once('.')
+            .is_some_and(|(_, suffix)| suffix == domain)
 }
 
 fn existing(instances: &[Arc<Instance>]) -> impl Iterator<Item = &Arc<Instance>> {
@@ -216,8 +230,8 @@ mod tests {
 
     #[test]
     fn only_a_whole_name_of_the_region_proves_an_absence() {
-        assert!(is_proof("ip-10-0-0-1.us-west-2.compute.internal", "us-west-2"));
-        assert!(is_proof("ip-10-0-0-1.ec2.internal", "us-east-1"));
+        assert!(absence_is_proof("ip-10-0-0-1.us-west-2.compute.internal", "us-west-2"));
+        assert!(absence_is_proof("ip-10-0-0-1.ec2.internal", "us-east-1"));
         for name in [
             "ip-10-0-0-1",
             "ip-10-0-0-1.example.org",
@@ -225,7 +239,7 @@ mod tests {
             "worker-1",
             "ip-1-2",
         ] {
-            assert!(!is_proof(name, "us-west-2"), "{name}");
+            assert!(!absence_is_proof(name, "us-west-2"), "{name}");
         }
     }
 }

@@ -12,9 +12,9 @@ use parking_lot::Mutex;
 use tokio::{sync::MutexGuard, time::Instant};
 
 use super::{
+    batching,
     fetch::{Fetch, INSTANCE_ID_MALFORMED},
     instance::{Instance, Interface},
-    plan,
     zones::Zones,
 };
 use crate::{
@@ -22,61 +22,60 @@ use crate::{
     scope::Scope,
 };
 
-/// How long a lookup waits for other lookups to join its request.
+/// Time that a lookup waits for other lookups to join its request.
 const BATCH_WINDOW: Duration = Duration::from_millis(10);
-/// How long an unused entry is kept.
+/// Time after which an unused entry is evicted.
 const IDLE_TTL: Duration = Duration::from_secs(3600);
-/// Greatest age of a "not found" result, whatever `max_age` allows: a new instance becomes visible
-/// within seconds.
+/// Maximum age of a "not found" result, even if `max_age` allows more, because a new instance
+/// becomes visible within seconds.
 const MAX_ABSENCE_AGE: Duration = Duration::from_secs(10);
-/// For how many rounds a failure is kept, so that every lookup that waited for the failed request
-/// can still read it.
-const FAILURE_ROUNDS: u64 = 16;
-/// Age limit of AWS' answer that an ID is malformed.
+/// Number of rounds for which an error is kept, so that every lookup that waited for the failed
+/// request can still read it.
+const ERROR_ROUNDS: u64 = 16;
+/// Maximum age of AWS' answer that an ID is malformed.
 const INVALID_ID_TTL: Duration = Duration::from_secs(24 * 3600);
 
-/// Result for one instance. `Ok(None)`: AWS confirmed that the instance does not exist, either by
-/// rejecting a request for this ID alone with a typed error or with a successful answer that lacks
+/// Result for one instance. `Ok(None)` means that AWS confirmed that the instance does not exist,
+/// either with a typed error for a request for this ID alone or with a successful answer that lacks
 /// it.
 pub type InstanceLookup = Result<Option<Arc<Instance>>, AwsError>;
 
 /// Cache of the cluster's instances, which also sends the requests that refresh it.
 ///
-/// Lookups are answered from the cache where it is fresh enough. The rest is batched: lookups that
-/// arrive while a request is in flight share the next request. A lookup that waits is also answered
-/// by a request that another lookup sent. So at most one request for instances by ID, or listing of
-/// them, is in flight at a time.
+/// A lookup is answered from the cache if the entry is fresh enough. Otherwise it is batched: all
+/// lookups that arrive while a request is in flight share the next request. At most one request by
+/// ID or listing is in flight at a time.
 pub struct InstanceCache {
     scope: Scope,
     strings: Interner,
     zones: Arc<Zones>,
     state: Mutex<CacheState>,
-    /// Held while AWS is queried. The holder queries for every waiting lookup; if it is dropped
-    /// midway, the next one queries.
+    /// Held while AWS is queried. The holder sends the request for all waiting lookups. If its
+    /// future is dropped, the next lookup sends the request.
     request_lock: tokio::sync::Mutex<()>,
 }
 
-/// Network interfaces of instances, keyed by one of their addresses.
+/// Network interfaces of instances, by address.
 #[derive(Default)]
 pub(crate) struct InterfacesByAddress {
-    /// The instance and the security groups of the interface.
-    pub(crate) of: BTreeMap<IpAddr, (Arc<Instance>, Box<[SecurityGroupId]>)>,
-    /// True if any cached interface has a delegated prefix. A new address of a prefix is in no
-    /// listing of addresses.
-    pub(crate) prefixes: bool,
+    /// Instance and security groups of the interface that has the address.
+    pub(crate) by_address: BTreeMap<IpAddr, (Arc<Instance>, Box<[SecurityGroupId]>)>,
+    /// True if any cached interface has a delegated prefix. Its addresses are not listed one by
+    /// one.
+    pub(crate) has_prefixes: bool,
 }
 
 #[derive(Default)]
 struct CacheState {
-    /// Number of the current round of requests. The result of a later round is fresh for every
-    /// lookup that arrived before it.
+    /// Number of the current round of requests. The result of a round is fresh for every lookup
+    /// that arrived before it began.
     round: u64,
     entries: HashMap<InstanceId, CachedInstance>,
-    /// IDs of the waiting lookups. Only a hint for whoever sends the next request: each lookup
-    /// requests what it still lacks.
+    /// IDs that waiting lookups need, so that the next request includes them. Only a hint: a lookup
+    /// that remains unanswered sends its own request.
     requested: HashSet<InstanceId>,
-    /// Failures with their round, for the lookups that waited for the failed request.
-    failures: HashMap<InstanceId, (u64, AwsError)>,
+    /// Errors with their round, for the lookups that waited for the failed request.
+    errors: HashMap<InstanceId, (u64, AwsError)>,
     listing: ListingState,
 }
 
@@ -84,22 +83,24 @@ struct CacheState {
 struct ListingState {
     /// Number of instances in the last successful listing.
     size: Option<usize>,
-    /// Number of completed listings, and the error of the last one if it failed.
-    ended: u64,
-    failure: Option<AwsError>,
+    /// Number of listings that succeeded or failed.
+    completed: u64,
+    /// Error of the last listing if it failed.
+    last_error: Option<AwsError>,
 }
 
 struct CachedInstance {
     result: InstanceLookup,
-    /// When the request that returned this result was sent, and in which round.
+    /// Time at which the request for this result was sent.
     fetched_at: Instant,
+    /// Round of that request.
     round: u64,
-    /// When a lookup last used the entry.
+    /// Time at which a lookup last used the entry.
     last_used: Instant,
 }
 
 impl CachedInstance {
-    /// Returns whether this entry answers a lookup that arrived at this time.
+    /// Returns true if this entry is fresh enough for a lookup that arrived at this time.
     fn satisfies(&self, max_age: Duration, arrival: QueryTime) -> bool {
         let limit = match &self.result {
             Ok(Some(_)) => max_age,
@@ -114,11 +115,59 @@ impl CachedInstance {
     }
 }
 
-/// When a lookup arrived or a request was sent: the time and the round.
+/// Time and round in which a lookup arrived or a request was sent.
 #[derive(Clone, Copy)]
 pub(super) struct QueryTime {
     at: Instant,
     round: u64,
+}
+
+/// The lookups of one call, with the results so far.
+struct LookupBatch {
+    arrival: QueryTime,
+    /// IDs without a result yet, with their maximum age.
+    unanswered: HashMap<InstanceId, Duration>,
+    results: HashMap<InstanceId, InstanceLookup>,
+}
+
+impl LookupBatch {
+    /// Creates a batch without results. If an ID is queried twice, the smaller maximum age applies.
+    fn new(queries: impl IntoIterator<Item = (InstanceId, Duration)>, arrival: QueryTime) -> Self {
+        let mut unanswered: HashMap<InstanceId, Duration> = HashMap::new();
+        for (id, max_age) in queries {
+            unanswered
+                .entry(id)
+                .and_modify(|strictest| *strictest = max_age.min(*strictest))
+                .or_insert(max_age);
+        }
+        let results = HashMap::with_capacity(unanswered.len());
+        Self { arrival, unanswered, results }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.unanswered.is_empty()
+    }
+
+    /// Records the results that the cache has, including errors of requests that failed after the
+    /// lookups arrived.
+    fn answer_from(&mut self, state: &mut CacheState) {
+        self.unanswered
+            .retain(|id, max_age| match state.lookup(id, *max_age, self.arrival) {
+                Some(result) => {
+                    self.results.insert(id.clone(), result);
+                    false
+                }
+                None => true,
+            });
+    }
+
+    /// Returns the results, with this error for every ID that has none.
+    fn finish_with(mut self, error: &AwsError) -> HashMap<InstanceId, InstanceLookup> {
+        for id in self.unanswered.into_keys() {
+            self.results.insert(id, Err(error.clone()));
+        }
+        self.results
+    }
 }
 
 impl InstanceCache {
@@ -138,12 +187,14 @@ impl InstanceCache {
         &self.zones
     }
 
-    /// Returns instances by ID, none of them older than `max_age`; zero always queries AWS. `None`
-    /// means that the instance is proven not to exist. An ID that AWS calls malformed has no entry:
-    /// it is neither an instance nor proof of absence.
+    /// Returns instances by ID, none of them older than `max_age`. With a `max_age` of zero, AWS is
+    /// always queried.
+    ///
+    /// `None` means that the instance is proven not to exist. An ID that AWS calls malformed has no
+    /// entry, because that is neither an instance nor proof of absence.
     ///
     /// # Errors
-    /// The first other failure; then no result is returned.
+    /// Returns the error of any other ID whose lookup failed.
     pub async fn get_many(
         &self,
         op: &Op,
@@ -171,87 +222,76 @@ impl InstanceCache {
         queries: impl IntoIterator<Item = (InstanceId, Duration)>,
     ) -> HashMap<InstanceId, InstanceLookup> {
         // First, answer from the cache what is fresh enough.
-        let mut unanswered: HashMap<InstanceId, Duration> = HashMap::new();
-        for (id, max_age) in queries {
-            unanswered
-                .entry(id)
-                .and_modify(|strictest| *strictest = max_age.min(*strictest))
-                .or_insert(max_age);
+        let mut lookups = LookupBatch::new(queries, self.query_time());
+        lookups.answer_from(&mut self.state.lock());
+        if lookups.is_complete() {
+            return lookups.results;
         }
-        let mut lookups = HashMap::with_capacity(unanswered.len());
-        let arrival = self.query_time();
-        self.answer(&mut unanswered, &mut lookups, arrival);
-        if unanswered.is_empty() {
-            return lookups;
-        }
-        // Then wait for the request lock. Another lookup may meanwhile have fetched what this one
+        // Then wait for the request lock. Another caller may meanwhile have fetched what this one
         // needs.
         self.state
             .lock()
             .requested
-            .extend(unanswered.keys().cloned());
+            .extend(lookups.unanswered.keys().cloned());
         let request_lock = match self.acquire_request_lock(op).await {
             Ok(request_lock) => request_lock,
-            Err(error) => {
-                lookups.extend(unanswered.into_keys().map(|id| (id, Err(error.clone()))));
-                return lookups;
-            }
+            Err(error) => return lookups.finish_with(&error),
         };
-        self.answer(&mut unanswered, &mut lookups, arrival);
+        lookups.answer_from(&mut self.state.lock());
         self.state
             .lock()
             .requested
-            .retain(|id| !lookups.contains_key(id));
-        if unanswered.is_empty() {
-            return lookups;
+            .retain(|id| !lookups.results.contains_key(id));
+        if lookups.is_complete() {
+            return lookups.results;
         }
-        // Finally, fetch the rest.
-        let fetched = self
-            .fetch_missing(op, unanswered.keys().cloned().collect())
-            .await;
-        self.answer(&mut unanswered, &mut lookups, arrival);
+        // Finally, fetch the missing instances.
+        let missing_ids = lookups.unanswered.keys().cloned().collect();
+        let fetched = self.fetch_missing(op, missing_ids).await;
+        lookups.answer_from(&mut self.state.lock());
         drop(request_lock);
-        if unanswered.is_empty() {
-            return lookups;
-        }
         let error = fetched.err().unwrap_or_else(|| {
             AwsError::no_response(
                 Action::DescribeInstances,
                 "the answer lacks an instance that was requested",
             )
         });
-        lookups.extend(unanswered.into_keys().map(|id| (id, Err(error.clone()))));
-        lookups
+        lookups.finish_with(&error)
     }
 
     /// Lists the instances of the cluster and caches them for later lookups. Calls that arrive
     /// during a listing share it.
     ///
     /// # Errors
-    /// AWS' answer; the cache keeps its entries.
+    /// Returns AWS' error if the listing fails. The cache then keeps its entries.
     pub async fn list_all(&self, op: &Op) -> Result<(), AwsError> {
-        let ended = self.state.lock().listing.ended;
+        let completed_before = self.state.lock().listing.completed;
         let _request_lock = self.acquire_request_lock(op).await?;
-        if let Some(result) = self.listing_since(ended) {
+        // Another call may have completed a listing while this one waited for the lock.
+        if let Some(result) = self.listing_since(completed_before) {
             return result;
         }
-        self.list(op).await
+        self.list_and_record(op).await
     }
 
-    /// Returns the result of the last listing if more than this number of listings ended.
-    fn listing_since(&self, ended: u64) -> Option<Result<(), AwsError>> {
+    /// Returns the result of the last listing if more than this number of listings completed.
+    fn listing_since(&self, completed_before: u64) -> Option<Result<(), AwsError>> {
         let listing = &self.state.lock().listing;
-        if listing.ended == ended {
+        if listing.completed == completed_before {
             return None;
         }
-        match &listing.failure {
+        match &listing.last_error {
             Some(error) => Some(Err(error.clone())),
             None => Some(Ok(())),
         }
     }
 
-    /// Returns the instances of the cluster that are no older than `max_age`, from the cache alone.
-    pub(super) fn cached_since(&self, max_age: Duration, arrival: QueryTime) -> Vec<Arc<Instance>> {
+    /// Returns all cached instances that are no older than `max_age`, without a request.
+    pub(super) fn fresh_instances(
+        &self,
+        max_age: Duration,
+        arrival: QueryTime,
+    ) -> Vec<Arc<Instance>> {
         let state = self.state.lock();
         let fresh = state
             .entries
@@ -265,7 +305,7 @@ impl InstanceCache {
     /// Returns the network interfaces that have these addresses, from cache entries younger than
     /// `max_age`. If two interfaces have the same address, the more recently fetched one is
     /// returned.
-    pub(crate) fn interfaces(
+    pub(crate) fn interfaces_with(
         &self,
         addresses: &BTreeSet<IpAddr>,
         max_age: Duration,
@@ -281,15 +321,15 @@ impl InstanceCache {
                 continue;
             }
             for interface in &instance.interfaces {
-                found.prefixes |= !interface.prefixes.is_empty();
+                found.has_prefixes |= !interface.prefixes.is_empty();
                 for address in addresses_of_interface(interface, addresses) {
                     let is_newer = fetched_at
                         .get(&address)
-                        .is_none_or(|known| *known < entry.fetched_at);
+                        .is_none_or(|other| *other < entry.fetched_at);
                     if is_newer {
                         fetched_at.insert(address, entry.fetched_at);
                         found
-                            .of
+                            .by_address
                             .insert(address, (instance.clone(), interface.security_groups.clone()));
                     }
                 }
@@ -298,21 +338,23 @@ impl InstanceCache {
         found
     }
 
-    /// Returns whether the cached instance has the cluster's tag; `false` if it is not cached.
-    pub(crate) fn in_cluster(&self, id: &InstanceId) -> bool {
+    /// Returns true if the cache has this instance and it has the cluster's tag.
+    pub(crate) fn is_in_cluster(&self, id: &InstanceId) -> bool {
         let state = self.state.lock();
-        let answer = state.entries.get(id).map(|entry| &entry.result);
-        matches!(answer, Some(Ok(Some(instance))) if instance.in_cluster)
+        match state.entries.get(id).map(|entry| &entry.result) {
+            Some(Ok(Some(instance))) => instance.in_cluster,
+            _ => false,
+        }
     }
 
-    /// Returns the number of instances in the last listing.
-    pub(super) fn listed(&self) -> Option<usize> {
+    /// Returns the number of instances in the last successful listing, if there was one.
+    pub(super) fn last_listing_size(&self) -> Option<usize> {
         self.state.lock().listing.size
     }
 
-    /// Finds existing instances by values of one filter, with one call per
-    /// [`plan::MAX_FILTER_VALUES`] values. The result includes instances of other clusters.
-    pub(super) async fn find(
+    /// Finds existing instances by values of one filter, and caches them. Sends one request per
+    /// [`batching::MAX_FILTER_VALUES`] values. The result includes instances of other clusters.
+    pub(super) async fn find_by_filter(
         &self,
         op: &Op,
         filter: &str,
@@ -320,13 +362,13 @@ impl InstanceCache {
         additional_filter: Option<Filter>,
     ) -> Result<Vec<Arc<Instance>>, AwsError> {
         let mut found = Vec::new();
-        for values in values.chunks(plan::MAX_FILTER_VALUES) {
+        for values in values.chunks(batching::MAX_FILTER_VALUES) {
             let request = self.begin_round();
             let mut filters = vec![Filter::new(filter, values.iter().cloned())];
             filters.extend(additional_filter.clone());
             let instances: Vec<_> = self
                 .fetch(op)
-                .by_values(filters)
+                .find_existing(filters)
                 .await?
                 .into_iter()
                 .map(Arc::new)
@@ -366,44 +408,30 @@ impl InstanceCache {
             })
     }
 
-    /// Begins a round. Whatever its request returns is as old as the returned time.
+    /// Begins a round of requests. The results of its requests are as old as the returned time.
     fn begin_round(&self) -> QueryTime {
         let mut state = self.state.lock();
         state.round += 1;
         QueryTime { at: Instant::now(), round: state.round }
     }
 
-    /// Moves to `lookups` what the cache can answer, and what failed after the lookup arrived.
-    fn answer(
-        &self,
-        unanswered: &mut HashMap<InstanceId, Duration>,
-        lookups: &mut HashMap<InstanceId, InstanceLookup>,
-        arrival: QueryTime,
-    ) {
-        let mut state = self.state.lock();
-        unanswered.retain(|id, max_age| match state.lookup(id, *max_age, arrival) {
-            Some(lookup) => {
-                lookups.insert(id.clone(), lookup);
-                false
-            }
-            None => true,
-        });
-    }
-
-    /// Fetches these IDs and those of all waiting lookups. The request lock must be held.
+    /// Fetches these instances and those that waiting lookups need. The request lock must be held.
     ///
     /// # Errors
-    /// The operation was canceled, which does not affect other lookups.
+    /// Returns an error only if the operation was canceled. Other errors are recorded for each
+    /// instance.
     async fn fetch_missing(&self, op: &Op, mut ids: HashSet<InstanceId>) -> Result<(), AwsError> {
         op.sleep(BATCH_WINDOW).await;
         ids.extend(std::mem::take(&mut self.state.lock().requested));
-        if plan::prefers_listing(ids.len(), self.listed()) {
+        // First, list the whole cluster if that takes no more calls.
+        if batching::should_list_for_ids(ids.len(), self.last_listing_size()) {
             let round_before = self.query_time().round;
-            if let Err(error) = self.list(op).await {
+            if let Err(error) = self.list_and_record(op).await {
                 let listing = QueryTime { at: Instant::now(), round: round_before + 1 };
                 let failed = ids.into_iter().map(|id| (id, Err(error.clone())));
                 return self.state.lock().record(listing, failed);
             }
+            // Keep the IDs that the listing did not contain.
             let state = self.state.lock();
             ids.retain(|id| {
                 state
@@ -415,23 +443,25 @@ impl InstanceCache {
         if ids.is_empty() {
             return Ok(());
         }
+        // Then query the remaining IDs.
         let request = self.begin_round();
-        let results = self.fetch(op).by_ids(ids).await;
+        let results = self.fetch(op).describe_by_ids(ids).await;
         let lookups = results
             .into_iter()
             .map(|(id, result)| (id, result.map(|instance| instance.map(Arc::new))));
         self.state.lock().record(request, lookups)
     }
 
-    /// Lists the instances of the cluster. The request lock must be held.
-    async fn list(&self, op: &Op) -> Result<(), AwsError> {
+    /// Lists the instances of the cluster and caches them. The request lock must be held.
+    async fn list_and_record(&self, op: &Op) -> Result<(), AwsError> {
         let request = self.begin_round();
-        let result = self.fetch(op).list().await;
+        let result = self.fetch(op).list_cluster().await;
         let mut state = self.state.lock();
-        let failure = result.as_ref().err().cloned();
-        if !failure.as_ref().is_some_and(was_canceled) {
-            state.listing.ended += 1;
-            state.listing.failure = failure;
+        // Calls that wait for a listing do not share the result of a canceled one.
+        let error = result.as_ref().err().cloned();
+        if !error.as_ref().is_some_and(was_canceled) {
+            state.listing.completed += 1;
+            state.listing.last_error = error;
         }
         let instances = result?;
         state.listing.size = Some(instances.len());
@@ -446,7 +476,7 @@ impl CacheState {
     /// Stores the results of a request and evicts idle entries.
     ///
     /// # Errors
-    /// The operation was canceled; canceled results are not stored.
+    /// Returns an error if the operation was canceled. Canceled results are not stored.
     fn record(
         &mut self,
         request: QueryTime,
@@ -455,14 +485,14 @@ impl CacheState {
         let now = Instant::now();
         self.entries
             .retain(|_, entry| now.saturating_duration_since(entry.last_used) < IDLE_TTL);
-        self.failures
-            .retain(|_, (failed_round, _)| *failed_round + FAILURE_ROUNDS > request.round);
+        self.errors
+            .retain(|_, (error_round, _)| *error_round + ERROR_ROUNDS > request.round);
         let mut canceled = Ok(());
         for (id, lookup) in lookups {
             match lookup {
                 Err(error) if was_canceled(&error) => canceled = Err(error),
                 Err(error) if !error.has_code(INSTANCE_ID_MALFORMED) => {
-                    drop(self.failures.insert(id, (request.round, error)));
+                    drop(self.errors.insert(id, (request.round, error)));
                 }
                 lookup => self.record_instance(id, lookup, request, now),
             }
@@ -470,8 +500,8 @@ impl CacheState {
         canceled
     }
 
-    /// Stores a result, unless a later round has returned one: lookups by name do not hold the
-    /// request lock, so an older result may arrive later.
+    /// Stores a result, unless a later round has returned one. An older result may arrive later,
+    /// because lookups by name do not hold the request lock.
     fn record_instance(
         &mut self,
         id: InstanceId,
@@ -486,7 +516,7 @@ impl CacheState {
             }
             last_used = entry.last_used;
         }
-        self.failures.remove(&id);
+        self.errors.remove(&id);
         let entry = CachedInstance {
             result,
             fetched_at: request.at,
@@ -510,14 +540,15 @@ impl CacheState {
             entry.last_used = Instant::now();
             return Some(entry.result.clone());
         }
-        match self.failures.get(id) {
+        match self.errors.get(id) {
             Some((round, error)) if *round > arrival.round => Some(Err(error.clone())),
             _ => None,
         }
     }
 }
 
-/// Returns which of these addresses an interface has, itself or in a delegated prefix.
+/// Returns those of the given addresses that an interface has, including those in its delegated
+/// prefixes.
 fn addresses_of_interface(interface: &Interface, addresses: &BTreeSet<IpAddr>) -> Vec<IpAddr> {
     let mut found = Vec::new();
     for text in interface
@@ -543,8 +574,8 @@ fn addresses_of_interface(interface: &Interface, addresses: &BTreeSet<IpAddr>) -
     found
 }
 
-/// Returns whether nothing was sent because the operation was canceled, which says nothing about
-/// the instance.
+/// Returns true if no request was sent because the operation was canceled. Such an error says
+/// nothing about the instance.
 fn was_canceled(error: &AwsError) -> bool {
     matches!(error.cause, AwsErrorCause::NotSent(_))
 }

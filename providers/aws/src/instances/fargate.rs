@@ -1,4 +1,4 @@
-//! Fargate nodes: network interfaces without an instance.
+//! Finds Fargate nodes, which are network interfaces without an instance.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -8,7 +8,7 @@ use std::{
 
 use ccm_core::provider::{CloudError, ErrorKind, Op};
 
-use super::plan;
+use super::batching;
 use crate::{
     api::{
         Action, AwsError, Filter,
@@ -21,7 +21,7 @@ use crate::{
 /// `fargate-ip-192-168-164-88` with any domain.
 ///
 /// # Errors
-/// The ID contains no address.
+/// Returns an error if the ID contains no address.
 pub(super) fn address_of(id: &str) -> Result<Ipv4Addr, CloudError> {
     let text = id.strip_prefix("fargate-").unwrap_or(id);
     match address_of_name(text).or_else(|| text.parse().ok()) {
@@ -33,18 +33,18 @@ pub(super) fn address_of(id: &str) -> Result<Ipv4Addr, CloudError> {
     }
 }
 
-/// Parses the address in a name that EC2 assigns, `ip-a-b-c-d` with any domain; `None` for other
-/// names.
+/// Parses the address in a name that EC2 assigns (`ip-a-b-c-d` with any domain). Returns `None` for
+/// other names.
 pub(super) fn address_of_name(name: &str) -> Option<Ipv4Addr> {
     let label = name.split('.').next()?.strip_prefix("ip-")?;
     label.replace('-', ".").parse().ok()
 }
 
-/// Result for the interface with an address; `Ok(None)` proves that there is none.
+/// Result of the lookup of one interface by address. `Ok(None)` proves that it does not exist.
 pub(super) type InterfaceLookup = Result<Option<Arc<NetworkInterface>>, AwsError>;
 
-/// Finds attached interfaces of the VPC by private address, with one call per
-/// [`plan::MAX_FILTER_VALUES`] addresses.
+/// Finds attached interfaces of the VPC by private address. Sends one request per
+/// [`batching::MAX_FILTER_VALUES`] addresses.
 pub(super) async fn find(
     op: &Op,
     scope: &Scope,
@@ -52,7 +52,7 @@ pub(super) async fn find(
 ) -> HashMap<Ipv4Addr, InterfaceLookup> {
     let mut lookups = HashMap::new();
     let addresses: Vec<_> = addresses.iter().copied().collect();
-    for chunk in addresses.chunks(plan::MAX_FILTER_VALUES) {
+    for chunk in addresses.chunks(batching::MAX_FILTER_VALUES) {
         let filters = vec![
             Filter::new("attachment.status", ["attached"]),
             Filter::new("vpc-id", [scope.vpc.as_str()]),
@@ -74,6 +74,7 @@ pub(super) async fn find(
     lookups
 }
 
+/// Returns the interface with an address, or an error if several have it.
 fn single_match(interfaces: &[NetworkInterface], address: Ipv4Addr) -> InterfaceLookup {
     let mut matches = interfaces
         .iter()

@@ -13,18 +13,19 @@ use crate::{
     ownership_tags::Cluster,
 };
 
-/// A cached instance: only the fields that are used, with repeated strings shared.
+/// A cached instance, with only the fields that the provider uses. Equal strings are shared among
+/// instances to save memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// ID.
+    /// Instance ID (`i-…`).
     pub id: InstanceId,
-    /// State; `None` if the answer had none.
+    /// State; `None` if AWS returned none.
     pub state: Option<InstanceState>,
-    /// Type, such as `m6g.large`; empty when the answer had none.
+    /// Instance type, such as `m6g.large`; empty if AWS returned none.
     pub instance_type: Arc<str>,
-    /// Zone, such as `us-west-2a`.
+    /// Availability zone, such as `us-west-2a`.
     pub zone: Arc<str>,
-    /// VPC.
+    /// VPC in which the instance runs.
     pub vpc: Option<VpcId>,
     /// Subnet of the primary interface.
     pub subnet: Option<SubnetId>,
@@ -40,20 +41,20 @@ pub struct Instance {
     pub interfaces: Box<[Interface]>,
     /// Security groups of the primary interface.
     pub security_groups: Box<[SecurityGroupId]>,
-    /// Whether the source/destination check of the primary interface is on.
+    /// True if the source/destination check of the primary interface is on.
     pub source_dest_check: Option<bool>,
-    /// Whether it has the cluster's tag (always true if the cluster has no ID).
+    /// True if the instance has the cluster's tag, or if the cluster has no ID.
     pub in_cluster: bool,
 }
 
 /// A network interface of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// ID.
+    /// Network interface ID (`eni-…`).
     pub id: EniId,
     /// `attachment.deviceIndex`; `None` without attachment.
     pub device_index: Option<i32>,
-    /// Whether its status is `in-use`.
+    /// True if the status is `in-use`.
     pub in_use: bool,
     /// Private IPv4 addresses, primary first.
     pub private_ips: Box<[Box<str>]>,
@@ -61,19 +62,19 @@ pub struct Interface {
     pub ipv6_addresses: Box<[Box<str>]>,
     /// Delegated prefixes of the interface.
     pub prefixes: Box<[IpNet]>,
-    /// Whether its source/destination check is on.
+    /// True if the source/destination check is on.
     pub source_dest_check: Option<bool>,
-    /// Security groups.
+    /// Security groups of the interface.
     pub security_groups: Box<[SecurityGroupId]>,
 }
 
 impl Instance {
     /// Creates the cached form of an instance.
-    pub fn of(instance: ec2::Instance, cluster: &Cluster, strings: &Interner) -> Self {
+    pub fn new(instance: ec2::Instance, cluster: &Cluster, strings: &Interner) -> Self {
         let mut interfaces: Vec<Interface> = instance
             .interfaces
             .into_iter()
-            .map(|interface| Interface::of(interface, strings))
+            .map(|interface| Interface::new(interface, strings))
             .collect();
         interfaces.sort_by_key(|interface| interface.device_index.unwrap_or(i32::MAX));
         Self {
@@ -98,21 +99,21 @@ impl Instance {
         }
     }
 
-    /// Returns the primary interface; `None` if the answer had none.
+    /// Returns the primary interface; `None` if AWS returned none.
     pub fn primary_interface(&self) -> Option<&Interface> {
         self.interfaces
             .iter()
             .find(|interface| interface.device_index == Some(0))
     }
 
-    /// Returns whether it is terminated.
+    /// Returns true if the instance is terminated.
     pub fn is_terminated(&self) -> bool {
         self.state == Some(InstanceState::Terminated)
     }
 
     /// Returns the power state. Only `stopped` leads to the shutdown taint, and only `terminated`
-    /// to the deletion of a Node. An answer without a state leads to neither.
-    pub fn power(&self) -> PowerState {
+    /// leads to the deletion of a Node. An unknown state leads to neither.
+    pub fn power_state(&self) -> PowerState {
         match self.state {
             Some(InstanceState::Running) => PowerState::Running,
             Some(InstanceState::Stopped) => PowerState::Stopped,
@@ -126,7 +127,7 @@ impl Instance {
 }
 
 impl Interface {
-    fn of(interface: ec2::InstanceInterface, strings: &Interner) -> Self {
+    fn new(interface: ec2::InstanceInterface, strings: &Interner) -> Self {
         Self {
             id: interface.id,
             device_index: interface.device_index,

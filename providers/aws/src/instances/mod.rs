@@ -1,32 +1,32 @@
 //! Nodes and their instances: existence, power state, addresses, zone, type, topology.
 //!
-//! Everything about EC2 instances comes from one [`InstanceCache`], which load balancers and routes
-//! use as well. [`Ec2Instances`] determines what each Node is (an instance by ID, an instance by
-//! name, or a Fargate node), fetches all of a kind together, and then fetches labels only for those
+//! All data about EC2 instances comes from one [`InstanceCache`], which load balancers and routes
+//! use as well. [`Ec2Instances`] determines how to find each Node (by instance ID, by name, or as a
+//! Fargate node), queries all Nodes of a kind together, and then fetches labels only for those
 //! Nodes that lack them.
 //!
 //! # When a Node counts as not found
 //!
 //! [`InstanceStatus::NotFound`] is returned
-//! - for an instance ID when AWS rejects a request for this ID alone with
-//!   `InvalidInstanceID.NotFound`, or when a successful answer to a request for it lacks it;
-//! - for a name only when EC2 itself assigns such names in this region and complete listings
-//!   contain no such instance, tagged or not;
-//! - for a Fargate node when a complete listing of the VPC's attached interfaces contains none with
+//! - for an instance ID if AWS rejects a request for this ID alone with
+//!   `InvalidInstanceID.NotFound`, or if a successful answer to a request for it lacks it;
+//! - for a name only if EC2 itself assigns such names in this region and complete listings contain
+//!   no such instance, tagged or not;
+//! - for a Fargate node if a complete listing of the VPC's attached interfaces contains none with
 //!   its address.
 //!
-//! Every other answer is an error. So are all of these when the provider ID names a zone of another
-//! region, because no request was sent to that region. A provider ID without a zone, or with an
-//! invalid one, is no reason for an error.
+//! Every other answer is an error. These answers are errors, too, if the provider ID names a zone
+//! of another region, because no request was sent to that region. A provider ID without a zone, or
+//! with an invalid one, is accepted.
 
 pub mod addresses;
+pub mod batching;
 mod by_name;
 mod cache;
 mod fargate;
 mod fetch;
 mod instance;
 pub mod network_topology;
-pub mod plan;
 pub mod zones;
 
 use std::{
@@ -59,30 +59,32 @@ use crate::{
     scope::Scope,
 };
 
-/// Label with the ID of the zone.
+/// Label with the ID of the node's zone, such as `usw2-az1`.
 pub const ZONE_ID_LABEL: &str = "topology.k8s.aws/zone-id";
-/// Label with the outermost network node. Labels of the inner layers count up from 1.
+/// Label with the outermost network node above the instance. The labels of the inner layers have
+/// the numbers from 2.
 pub const FIRST_LAYER_LABEL: &str = "topology.k8s.aws/network-node-layer-1";
 /// Prefix of [`FIRST_LAYER_LABEL`] and the labels of the inner layers.
 const LAYER_LABEL_PREFIX: &str = "topology.k8s.aws/network-node-layer-";
-/// Labels that `describe` reads: values that a Node already has are not fetched again.
+/// Labels that `describe` reads from Nodes, so that existing values are not fetched again.
 pub const NODE_LABELS: [&str; 2] = [ZONE_ID_LABEL, FIRST_LAYER_LABEL];
 
-/// Greatest age of an answer about existence and power state, whatever the query allows.
-const POWER_AGE: Duration = Duration::from_secs(10);
-/// Maximum number of Nodes with malformed instance IDs that are remembered, so that each is logged
+/// Maximum age of an answer about existence and power state, even if the query allows more.
+const MAX_POWER_STATE_AGE: Duration = Duration::from_secs(10);
+/// Maximum number of Nodes with malformed instance IDs that are recorded in order to log each only
 /// once.
-const MAX_LOGGED: usize = 10_000;
+const MAX_LOGGED_NODES: usize = 10_000;
 
 /// [`Instances`] for EC2 instances and Fargate nodes.
 pub struct Ec2Instances {
     scope: Scope,
     instance_cache: Arc<InstanceCache>,
     topology: Topology,
-    logged: Mutex<HashSet<Arc<str>>>,
+    /// Names of Nodes whose malformed instance ID was logged.
+    logged_nodes: Mutex<HashSet<Arc<str>>>,
 }
 
-/// How to find the compute resource of a Node.
+/// The key by which the compute resource of a Node is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum NodeTarget {
     Instance(InstanceId),
@@ -96,7 +98,7 @@ enum ComputeResource {
     Fargate(Arc<NetworkInterface>),
 }
 
-/// Results of looking up the targets of nodes.
+/// Results of all lookups for one call.
 struct NodeLookups {
     instances: HashMap<InstanceId, InstanceLookup>,
     named_instances: HashMap<Arc<str>, NameLookup>,
@@ -106,13 +108,16 @@ struct NodeLookups {
 impl Ec2Instances {
     /// Creates the instances capability. The cache is shared with load balancers and routes.
     pub fn new(scope: Scope, instance_cache: Arc<InstanceCache>) -> Self {
-        let topology = Topology::default();
-        let logged = Mutex::default();
-        Self { scope, instance_cache, topology, logged }
+        Self {
+            scope,
+            instance_cache,
+            topology: Topology::default(),
+            logged_nodes: Mutex::default(),
+        }
     }
 
-    /// Finds the compute resources of Nodes: one result per query.
-    async fn resolve_nodes(
+    /// Finds the compute resource of each Node. Returns one result per query.
+    async fn find_resources(
         &self,
         op: &Op,
         queries: &[InstanceQuery],
@@ -151,7 +156,7 @@ impl Ec2Instances {
         resources
     }
 
-    /// Finds the compute resource of a node in the lookups.
+    /// Returns the compute resource of a node from the results of the lookups.
     fn resource_of_node(
         &self,
         node: &NodeView,
@@ -159,30 +164,32 @@ impl Ec2Instances {
         lookups: &NodeLookups,
     ) -> Result<Option<ComputeResource>, CloudError> {
         match target {
-            NodeTarget::Instance(id) => match lookups.instances.get(id).ok_or_else(no_answer)? {
-                Ok(instance) => Ok(instance.clone().map(ComputeResource::Instance)),
-                Err(error) => Err(self.lookup_error(node, error)),
-            },
+            NodeTarget::Instance(id) => {
+                match lookups.instances.get(id).ok_or_else(missing_lookup)? {
+                    Ok(instance) => Ok(instance.clone().map(ComputeResource::Instance)),
+                    Err(error) => Err(self.report_lookup_error(node, error)),
+                }
+            }
             NodeTarget::Named(name) => {
                 let instance = lookups
                     .named_instances
                     .get(name)
-                    .ok_or_else(no_answer)?
+                    .ok_or_else(missing_lookup)?
                     .clone()?;
                 Ok(instance.map(ComputeResource::Instance))
             }
             NodeTarget::Fargate(address) => {
-                let interface = lookups.interfaces.get(address).ok_or_else(no_answer)?;
+                let interface = lookups.interfaces.get(address).ok_or_else(missing_lookup)?;
                 Ok(interface.clone()?.map(ComputeResource::Fargate))
             }
         }
     }
 
-    /// Converts the error of a node, and logs once per node that its instance ID is malformed.
-    fn lookup_error(&self, node: &NodeView, error: &AwsError) -> CloudError {
+    /// Converts the error of a lookup. Logs a malformed instance ID once per node.
+    fn report_lookup_error(&self, node: &NodeView, error: &AwsError) -> CloudError {
         if error.has_code(fetch::INSTANCE_ID_MALFORMED) {
-            let mut logged = self.logged.lock();
-            if logged.len() >= MAX_LOGGED {
+            let mut logged = self.logged_nodes.lock();
+            if logged.len() >= MAX_LOGGED_NODES {
                 logged.clear();
             }
             if logged.insert(node.name.clone()) {
@@ -192,13 +199,14 @@ impl Ec2Instances {
         error.clone().into()
     }
 
-    /// Fetches the labels of those compute resources that need them.
-    async fn labels(
+    /// Fetches the values of labels for the Nodes that lack them.
+    async fn fetch_labels(
         &self,
         op: &Op,
         queries: &[InstanceQuery],
         resources: &[Result<Option<ComputeResource>, CloudError>],
-    ) -> Labels {
+    ) -> FetchedLabels {
+        // First, collect the zones and instances for which labels are missing.
         let mut zones = BTreeSet::new();
         let mut instances = Vec::new();
         for (query, resource) in queries.iter().zip(resources) {
@@ -217,16 +225,18 @@ impl Ec2Instances {
                 instances.push((instance.id.clone(), instance.instance_type.clone()));
             }
         }
+        // Then fetch both kinds of labels at the same time.
         let client = &self.scope.client;
-        let (zones, layers) = tokio::join!(
+        let required_types = &self.scope.settings.topology_types;
+        let (zone_ids, layers) = tokio::join!(
             self.instance_cache.zones().ids(op, client, &zones),
-            self.topology
-                .of(op, client, &self.scope.settings.topology_types, &instances)
+            self.topology.layers(op, client, required_types, &instances)
         );
-        Labels { zones: zones.map_err(CloudError::from), layers }
+        FetchedLabels { zone_ids: zone_ids.map_err(CloudError::from), layers }
     }
 
-    /// Returns `NotFound`, unless the node may be in a region to which no request was sent.
+    /// Returns `NotFound`, or an error if the node is in another region, to which no request was
+    /// sent.
     fn not_found_status(&self, node: &NodeView) -> Result<InstanceStatus, CloudError> {
         let zone = node.provider_id.as_deref().and_then(provider_id::zone_of);
         if let Some(zone) = zone
@@ -234,7 +244,7 @@ impl Ec2Instances {
             && *region != *self.scope.region
         {
             return Err(CloudError::invalid_input(format!(
-                "node {} is in region {region} by its provider ID, and this manager works in {}",
+                "node {} is in region {region} according to its provider ID, but this manager works in {}",
                 node.name, self.scope.region
             )));
         }
@@ -245,12 +255,12 @@ impl Ec2Instances {
         &self,
         query: &InstanceQuery,
         resource: Option<&ComputeResource>,
-        labels: &Labels,
+        labels: &FetchedLabels,
     ) -> Result<InstanceStatus, CloudError> {
         let Some(resource) = resource else {
             return self.not_found_status(&query.node);
         };
-        let power = resource.power();
+        let power_state = resource.power_state();
         let mut meta = InstanceMetadata {
             provider_id: match &query.node.provider_id {
                 Some(provider_id) => Some((&**provider_id).into()),
@@ -261,7 +271,7 @@ impl Ec2Instances {
             region: non_empty(&self.scope.region),
             ..InstanceMetadata::default()
         };
-        if query.scope >= MetadataScope::Addresses && power != PowerState::Terminated {
+        if query.scope >= MetadataScope::Addresses && power_state != PowerState::Terminated {
             let families = &self.scope.settings.node_ip_families;
             meta.addresses = match resource {
                 ComputeResource::Instance(instance) => addresses::of_instance(instance, families)?,
@@ -271,19 +281,19 @@ impl Ec2Instances {
             };
         }
         if needs_labels(query, resource) {
-            meta.additional_labels = labels.of(&query.node, resource)?;
+            meta.additional_labels = labels.missing_labels(&query.node, resource)?;
         }
-        Ok(InstanceStatus::Found { power_state: power, meta })
+        Ok(InstanceStatus::Found { power_state, meta })
     }
 }
 
 #[async_trait]
 impl Instances for Ec2Instances {
-    /// 1,000 nodes, the maximum of one request; two batches in flight, since the cache sends one
-    /// request after the other anyway. Nodes that appear together are batched for 100 ms, as
-    /// upstream does.
+    /// Returns 1,000 nodes per batch, the maximum of one request. More than two batches in flight
+    /// would not help, because the cache sends one request after the other. The batch window is
+    /// upstream's.
     fn limits(&self) -> BatchLimits {
-        const BATCH: NonZeroUsize = NonZeroUsize::new(plan::MAX_IDS).expect("not zero");
+        const BATCH: NonZeroUsize = NonZeroUsize::new(batching::MAX_IDS).expect("not zero");
         const IN_FLIGHT: NonZeroUsize = NonZeroUsize::new(2).expect("not zero");
         BatchLimits {
             max_batch: BATCH,
@@ -292,16 +302,17 @@ impl Instances for Ec2Instances {
         }
     }
 
-    /// Costs one call for up to 1,000 instances, and none for those that are in the cache and no
-    /// older than `max_age` (10 s at most for queries about existence and power state). Labels cost
-    /// one call per day for the zones, and one per 100 instances of types with a network topology.
+    /// Describes the instances of Nodes. Sends one request for up to 1,000 instances, and none for
+    /// instances in the cache that are no older than `max_age` (10 s at most for queries about
+    /// existence and power state). Labels take one request per day for the zones, and one per 100
+    /// instances of types with a network topology.
     async fn describe(
         &self,
         op: &Op,
         queries: &[InstanceQuery],
     ) -> Result<Vec<Result<InstanceStatus, CloudError>>, CloudError> {
-        let resources = self.resolve_nodes(op, queries).await;
-        let labels = self.labels(op, queries, &resources).await;
+        let resources = self.find_resources(op, queries).await;
+        let labels = self.fetch_labels(op, queries, &resources).await;
         let mut statuses = Vec::with_capacity(queries.len());
         for (query, resource) in queries.iter().zip(resources) {
             statuses.push(match resource {
@@ -314,9 +325,9 @@ impl Instances for Ec2Instances {
 }
 
 impl ComputeResource {
-    fn power(&self) -> PowerState {
+    fn power_state(&self) -> PowerState {
         match self {
-            Self::Instance(instance) => instance.power(),
+            Self::Instance(instance) => instance.power_state(),
             // A Fargate pod cannot be shut down: its interface exists as long as the pod does.
             Self::Fargate(_) => PowerState::Running,
         }
@@ -343,20 +354,22 @@ impl ComputeResource {
                     .to_string()
                     .into(),
             ),
-            // It was found by the provider ID that the Node has.
+            // A Fargate node is found by the provider ID that it already has.
             Self::Fargate(_) => None,
         }
     }
 }
 
-/// Fetched values of labels.
-struct Labels {
-    zones: Result<BTreeMap<Arc<str>, Arc<str>>, CloudError>,
+/// Values for the labels that Nodes lack.
+struct FetchedLabels {
+    /// Zone IDs by zone name.
+    zone_ids: Result<BTreeMap<Arc<str>, Arc<str>>, CloudError>,
     layers: HashMap<InstanceId, Result<network_topology::Layers, AwsError>>,
 }
 
-impl Labels {
-    fn of(
+impl FetchedLabels {
+    /// Returns the labels that a Node lacks.
+    fn missing_labels(
         &self,
         node: &NodeView,
         resource: &ComputeResource,
@@ -364,9 +377,9 @@ impl Labels {
         let mut labels = BTreeMap::new();
         if is_missing_zone_id(node, resource) {
             let zone = resource.zone();
-            let zone_ids = self.zones.as_ref().map_err(Clone::clone)?;
+            let zone_ids = self.zone_ids.as_ref().map_err(Clone::clone)?;
             let Some(id) = zone_ids.get(&zone) else {
-                let message = format!("zone {zone:?} is not among those of the region");
+                let message = format!("zone {zone:?} is not in the list of the region's zones");
                 return Err(CloudError::transient(message));
             };
             labels.insert(ZONE_ID_LABEL.into(), (&**id).into());
@@ -388,12 +401,12 @@ impl Labels {
     }
 }
 
-fn no_answer() -> CloudError {
-    CloudError::transient("there is no answer for the node")
+fn missing_lookup() -> CloudError {
+    CloudError::transient("the node was not looked up")
 }
 
 fn needs_labels(query: &InstanceQuery, resource: &ComputeResource) -> bool {
-    query.scope >= MetadataScope::All && resource.power() != PowerState::Terminated
+    query.scope >= MetadataScope::All && resource.power_state() != PowerState::Terminated
 }
 
 fn is_missing_zone_id(node: &NodeView, resource: &ComputeResource) -> bool {
@@ -404,10 +417,10 @@ fn is_missing_layers(node: &NodeView) -> bool {
     !node.labels.contains(FIRST_LAYER_LABEL)
 }
 
-/// Determines how to find a Node: by its provider ID, or else by its name, which may itself be an
-/// instance ID.
+/// Returns the key by which a Node's compute resource is found: its provider ID, or else its name,
+/// which may itself be an instance ID.
 fn target_of_node(node: &NodeView) -> Result<NodeTarget, CloudError> {
-    match ProviderId::of(node)? {
+    match ProviderId::of_node(node)? {
         Some(ProviderId::Instance { id, .. }) => Ok(NodeTarget::Instance(id)),
         Some(ProviderId::Fargate { id }) => fargate::address_of(&id).map(NodeTarget::Fargate),
         None if node.name.is_empty() => {
@@ -424,14 +437,16 @@ fn target_of_node(node: &NodeView) -> Result<NodeTarget, CloudError> {
     }
 }
 
+/// Returns the maximum age of the answer to a query.
 fn max_age(query: &InstanceQuery) -> Duration {
     if query.scope == MetadataScope::PowerState {
-        query.max_age.min(POWER_AGE)
+        query.max_age.min(MAX_POWER_STATE_AGE)
     } else {
         query.max_age
     }
 }
 
+/// Records a maximum age for a key, or keeps the existing one if that is smaller.
 fn keep_stricter<K: Clone + Eq + std::hash::Hash>(
     ages: &mut HashMap<K, Duration>,
     key: &K,

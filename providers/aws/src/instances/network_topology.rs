@@ -20,32 +20,34 @@ use crate::{
 
 /// Maximum number of IDs in one request (AWS).
 const MAX_IDS: usize = 100;
-/// Age limit of the result "no topology": for the region, a type or an instance.
+/// Maximum age of the result that the region, an instance type or an instance has no topology.
 const NO_TOPOLOGY_TTL: Duration = Duration::from_secs(24 * 3600);
-/// Age limit of an instance's topology, so that nodes whose initialization failed because of other
-/// nodes do not query again: AWS allows one request per second.
+/// Maximum age of an instance's topology. Caching it helps if nodes cannot be initialized yet and
+/// are described again, because AWS allows only one request per second.
 const TTL: Duration = Duration::from_secs(600);
-/// Maximum number of requests of one call. Each waits a second for the rate limiter, and nothing
-/// here waits longer than two. The remaining instances get an error with a retry delay, and then
-/// find these results in the cache.
+/// Maximum number of requests of one call. Each waits a second for the rate limiter, and a call may
+/// only wait two seconds in all. The remaining instances get an error with a retry delay. The retry
+/// finds the results of these requests in the cache.
 const MAX_REQUESTS: usize = 3;
 /// Retry delay of the remaining instances.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// How often a request is repeated without the IDs that AWS rejected.
+/// Maximum number of times that a request is repeated without the IDs that AWS rejected.
 const MAX_REJECTIONS: usize = 3;
 
-/// The network nodes above an instance, outermost first; empty if the type or region has no
-/// topology.
+/// The network nodes above an instance, outermost first. Empty if the instance type or the region
+/// has no topology.
 pub type Layers = Arc<[Box<str>]>;
 
-/// Cache of network topology.
+/// Cache of the instances' network topology.
 #[derive(Default)]
 pub struct Topology(Mutex<TopologyCache>);
 
 #[derive(Default)]
 struct TopologyCache {
-    region: Option<Instant>,
-    types: HashMap<Arc<str>, Instant>,
+    /// Time at which AWS answered that the region has no topology.
+    region_without_topology_since: Option<Instant>,
+    /// Instance types without topology, with the time of the answer.
+    types_without_topology: HashMap<Arc<str>, Instant>,
     instances: HashMap<InstanceId, CachedLayers>,
 }
 
@@ -66,6 +68,7 @@ impl CachedLayers {
 }
 
 impl TopologyCache {
+    /// Returns the cached layers of an instance. `None` means that AWS has to be queried.
     fn layers(&self, id: &InstanceId, instance_type: &Arc<str>) -> Option<Layers> {
         if self.has_no_topology(instance_type) {
             return Some(Layers::default());
@@ -78,14 +81,16 @@ impl TopologyCache {
         }
     }
 
-    /// Returns whether the region, or this type in the region, is known to have no topology.
+    /// Returns true if the region, or this type in the region, is known to have no topology.
     fn has_no_topology(&self, instance_type: &Arc<str>) -> bool {
         instance_type.is_empty()
-            || is_recent(self.region.as_ref())
-            || is_recent(self.types.get(instance_type))
+            || is_recent(self.region_without_topology_since.as_ref())
+            || is_recent(self.types_without_topology.get(instance_type))
     }
 
-    /// Stores the answer for the instances of one request.
+    /// Stores the answer to a request. An instance that is missing from the answer has no topology.
+    /// If no instance of its type is in the answer, the whole type has none, unless it is
+    /// `required`.
     fn store(
         &mut self,
         requested: &[(InstanceId, Arc<str>)],
@@ -112,7 +117,8 @@ impl TopologyCache {
                 self.instances
                     .insert(id.clone(), CachedLayers { layers, fetched_at });
             } else {
-                self.types.insert(instance_type.clone(), fetched_at);
+                self.types_without_topology
+                    .insert(instance_type.clone(), fetched_at);
             }
         }
     }
@@ -123,13 +129,14 @@ fn is_recent(no_topology_since: Option<&Instant>) -> bool {
 }
 
 impl Topology {
-    /// Returns the layers of instances, which are given with their types. One request covers at
-    /// most 100 instances, and none is requested twice.
+    /// Returns the layers of instances, which are given with their types. Sends one request per 100
+    /// instances that are not in the cache.
     ///
-    /// A region without topology and a missing permission are not errors. Other errors are returned
-    /// only for types that match `required`; instances of other types get no layers. An error that
-    /// asks to come back later is returned for every type.
-    pub async fn of(
+    /// A region without topology and a missing permission are not errors; the instances then have
+    /// no layers. Other errors are returned only for types that match `required`, while instances
+    /// of other types get no layers. An error that asks for a later retry is returned for every
+    /// type.
+    pub async fn layers(
         &self,
         op: &Op,
         client: &Client,
@@ -143,13 +150,13 @@ impl Topology {
         // Held during the requests, so that concurrent calls use each other's results.
         let mut cache = op.wait_shared(self.0.lock()).await;
         let mut unanswered: Vec<_> = instances.to_vec();
-        // Required types come first: they need their requests, and the other types may then need
-        // none.
+        // Required types come first. They need their requests anyway, and the answers may make
+        // requests for other types unnecessary.
         unanswered
             .sort_by_key(|(id, instance_type)| (!required.matches(instance_type), id.clone()));
         unanswered.dedup();
         for requests in 0.. {
-            // First, answer what the cache knows.
+            // First, take the results that the cache has by now.
             unanswered.retain(|(id, instance_type)| {
                 if let Some(layers) = cache.layers(id, instance_type) {
                     results.insert(id.clone(), Ok(layers));
@@ -171,28 +178,29 @@ impl Topology {
                 }
                 break;
             }
-            let Err(FetchError { error, left_out }) =
-                fetch(op, client, required, &mut cache, batch).await
+            let Err(BatchError { error, unanswered: unanswered_in_batch }) =
+                fetch_batch(op, client, required, &mut cache, batch).await
             else {
                 continue;
             };
-            if no_topology(&error) {
+            if is_topology_unavailable(&error) {
                 tracing::info!(error = %error, "no network topology in this region");
-                cache.region = Some(Instant::now());
+                cache.region_without_topology_since = Some(Instant::now());
                 continue;
             }
-            tracing::debug!(error = %error, "network topology not known");
-            // Rejected IDs do not affect other instances; any other error would repeat for them.
-            let failed = if names_an_id(&error) {
-                left_out
+            tracing::debug!(error = %error, "failed to read the network topology");
+            // Rejected IDs do not affect other instances. Any other error would repeat for them, so
+            // it is the result for all of them.
+            let failed = if is_about_ids(&error) {
+                unanswered_in_batch
             } else {
                 std::mem::take(&mut unanswered)
             };
-            // An error that asks to come back later is no answer about the type.
-            let retry_later =
+            // An error that asks for a later retry says nothing about the type.
+            let asks_for_retry =
                 matches!(error.cause, AwsErrorCause::RateLimited(_) | AwsErrorCause::NotSent(_));
             for (id, instance_type) in failed {
-                let result = if retry_later || required.matches(&instance_type) {
+                let result = if asks_for_retry || required.matches(&instance_type) {
                     Err(error.clone())
                 } else {
                     Ok(Layers::default())
@@ -204,23 +212,27 @@ impl Topology {
     }
 }
 
-/// A request without an answer for some of its instances.
-struct FetchError {
+/// Error of a batch, with the instances that got no answer.
+struct BatchError {
     error: AwsError,
-    left_out: Vec<(InstanceId, Arc<str>)>,
+    unanswered: Vec<(InstanceId, Arc<str>)>,
 }
 
-/// Queries at most 100 instances and stores the answer. Instances whose IDs AWS rejects are left
-/// out and returned with the error.
-async fn fetch(
+/// Queries at most 100 instances and caches the answer. If AWS rejects some of the IDs, the others
+/// are queried again without them.
+///
+/// # Errors
+/// Returns the last error, together with the instances that got no answer because of it or because
+/// AWS rejected their IDs.
+async fn fetch_batch(
     op: &Op,
     client: &Client,
     required: &TypePattern,
     cache: &mut TopologyCache,
     mut batch: Vec<(InstanceId, Arc<str>)>,
-) -> Result<(), FetchError> {
+) -> Result<(), BatchError> {
     let mut last_rejection: Option<AwsError> = None;
-    let mut left_out = Vec::new();
+    let mut unanswered = Vec::new();
     for _ in 0..=MAX_REJECTIONS {
         let ids = batch.iter().map(|(id, _)| id.clone()).collect();
         let request = DescribeInstanceTopology { ids, token: None };
@@ -231,7 +243,7 @@ async fn fetch(
             Ok(topologies) => {
                 cache.store(&batch, topologies, required);
                 return match last_rejection {
-                    Some(error) => Err(FetchError { error, left_out }),
+                    Some(error) => Err(BatchError { error, unanswered }),
                     None => Ok(()),
                 };
             }
@@ -242,27 +254,28 @@ async fn fetch(
             .iter()
             .cloned()
             .partition(|(id, _)| message.contains(&**id));
-        if !names_an_id(&error) || named.is_empty() || others.is_empty() {
-            left_out.append(&mut batch);
-            return Err(FetchError { error, left_out });
+        if !is_about_ids(&error) || named.is_empty() || others.is_empty() {
+            unanswered.append(&mut batch);
+            return Err(BatchError { error, unanswered });
         }
-        left_out.extend(named);
+        unanswered.extend(named);
         batch = others;
         last_rejection = Some(error);
     }
-    left_out.append(&mut batch);
+    unanswered.append(&mut batch);
     let error = last_rejection.expect("the loop only ends after a rejection");
-    Err(FetchError { error, left_out })
+    Err(BatchError { error, unanswered })
 }
 
-/// Returns whether no request can succeed: the region has no topology, or the permission is
+/// Returns true if no request can succeed, because the region has no topology or the permission is
 /// missing.
-fn no_topology(error: &AwsError) -> bool {
+fn is_topology_unavailable(error: &AwsError) -> bool {
     ["UnsupportedOperation", "UnauthorizedOperation", "AccessDenied", "InvalidAction"]
         .iter()
         .any(|code| error.has_code(code))
 }
 
-fn names_an_id(error: &AwsError) -> bool {
+/// Returns true if AWS rejected the request because of the IDs in it.
+fn is_about_ids(error: &AwsError) -> bool {
     error.code().starts_with("InvalidInstanceID")
 }

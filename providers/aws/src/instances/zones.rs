@@ -1,5 +1,5 @@
-//! Zones of the region: their IDs, for the label `topology.k8s.aws/zone-id`, and their types, for
-//! load balancers.
+//! Caches the zones of the region. Their IDs are needed for the label `topology.k8s.aws/zone-id`,
+//! and their types for load balancers.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -18,13 +18,13 @@ use crate::{
     client::Client,
 };
 
-/// Age limit of the region's zones.
+/// Maximum age of the cached zones.
 const TTL: Duration = Duration::from_secs(24 * 3600);
-/// How long an unlisted zone is not queried again. Short, because the zone may just have been
-/// enabled, and its nodes wait.
+/// Time after which a zone that AWS did not list is requested again. Short, because the zone may
+/// just have been enabled, and its nodes are not initialized until it is known.
 const UNKNOWN_ZONE_TTL: Duration = Duration::from_secs(300);
 
-/// Cache of the region's zones: one call per day for all of them, and one more for an unknown zone.
+/// Cache of the region's zones. They are read once per day, and again for an unknown zone.
 #[derive(Default)]
 pub struct Zones(Mutex<ZoneCache>);
 
@@ -34,16 +34,17 @@ pub type ByName = Arc<BTreeMap<Box<str>, AvailabilityZone>>;
 #[derive(Default)]
 struct ZoneCache {
     zones: ByName,
-    read: Option<Instant>,
-    /// Zones that AWS did not list, and when.
+    /// Time of the request that returned the zones; `None` before the first request.
+    requested_at: Option<Instant>,
+    /// Requested zones that AWS did not list, with the time of the request.
     unlisted: HashMap<Arc<str>, Instant>,
 }
 
 impl Zones {
-    /// Returns the IDs of zones; zones that AWS does not list are missing.
+    /// Returns the IDs of zones by name. Zones that AWS does not list are missing.
     ///
     /// # Errors
-    /// As [`with`](Self::with).
+    /// Fails like [`get_covering`](Self::get_covering).
     pub async fn ids(
         &self,
         op: &Op,
@@ -53,7 +54,7 @@ impl Zones {
         if zones.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let cached_zones = self.with(op, client, zones).await?;
+        let cached_zones = self.get_covering(op, client, zones).await?;
         let mut ids = BTreeMap::new();
         for name in zones {
             if let Some(zone) = cached_zones.get(&**name)
@@ -65,11 +66,12 @@ impl Zones {
         Ok(ids)
     }
 
-    /// Returns all cached zones. Queries AWS first if the cache is too old or lacks one of `zones`.
+    /// Returns all zones of the region. Queries AWS first if the cache is too old or lacks one of
+    /// `zones`.
     ///
     /// # Errors
-    /// AWS' answer, if the cache does not contain all of `zones`.
-    pub async fn with(
+    /// Returns AWS' error if the cache does not contain all of `zones`.
+    pub async fn get_covering(
         &self,
         op: &Op,
         client: &Client,
@@ -83,9 +85,10 @@ impl Zones {
         let requested_at = Instant::now();
         match client.read(op, DescribeAvailabilityZones).await {
             Ok(listed) => cache.store(listed, zones, requested_at),
-            // An old answer that has all zones will do: a zone's ID and type do not change.
+            // Old data that has all zones is sufficient, because a zone's ID and type do not
+            // change.
             Err(error) if zones.iter().all(|zone| cache.contains(zone)) => {
-                tracing::debug!(error = %error, "zones not read again");
+                tracing::debug!(error = %error, "failed to refresh the zones; using the cached ones");
             }
             Err(error) => return Err(error),
         }
@@ -94,9 +97,9 @@ impl Zones {
 }
 
 impl ZoneCache {
-    /// Returns whether the cache is fresh and answers for all these zones.
+    /// Returns true if the cache is fresh and knows for each of these zones whether it is listed.
     fn covers(&self, zones: &BTreeSet<Arc<str>>) -> bool {
-        self.read.is_some_and(|read| read.elapsed() < TTL)
+        self.requested_at.is_some_and(|at| at.elapsed() < TTL)
             && zones
                 .iter()
                 .all(|zone| self.contains(zone) || self.is_unlisted(zone))
@@ -106,14 +109,14 @@ impl ZoneCache {
         self.zones.contains_key(zone)
     }
 
-    /// Returns whether AWS did not list this zone a short time ago.
+    /// Returns true if AWS was recently asked for this zone and did not list it.
     fn is_unlisted(&self, zone: &str) -> bool {
         let unlisted_at = self.unlisted.get(zone);
         unlisted_at.is_some_and(|at| at.elapsed() < UNKNOWN_ZONE_TTL)
     }
 
-    /// Replaces the cached zones by those of an answer, which may lack some of the `requested`
-    /// ones.
+    /// Replaces the cached zones with the listed ones, and records which `requested` zones are
+    /// missing.
     fn store(
         &mut self,
         listed: Vec<AvailabilityZone>,
@@ -125,7 +128,7 @@ impl ZoneCache {
             .map(|zone| (zone.name.clone(), zone))
             .collect();
         self.zones = Arc::new(by_name);
-        self.read = Some(requested_at);
+        self.requested_at = Some(requested_at);
         self.unlisted.clear();
         for zone in requested {
             if !self.contains(zone) {

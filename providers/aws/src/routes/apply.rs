@@ -1,4 +1,4 @@
-//! Applies one change in every route table.
+//! Applies one change of a route in every route table.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use tokio::time::Instant;
 
 use super::{
-    Ec2Routes, INSTANCE_AGE, InstancesById,
+    Ec2Routes, InstancesById, MAX_INSTANCE_AGE,
     error::RouteError,
     plan::{self, CreateAction, DeleteAction, ExistingRoute, NodeTarget, RouteHandle},
     route_tables,
@@ -27,12 +27,12 @@ use crate::{
     provider_id::ProviderId,
 };
 
-/// How often a table is read for one change: from the cache, then from a more recent read, then as
-/// it is now.
+/// Maximum number of times that a table's route is looked up for one change: in the cache, then in
+/// a more recent read, then in a new read.
 const MAX_TABLE_READS: usize = 3;
 
 impl Ec2Routes {
-    /// Creates a route to a node.
+    /// Creates a route to a node in every table.
     pub(super) async fn create(
         &self,
         op: &Op,
@@ -49,7 +49,8 @@ impl Ec2Routes {
         if !error.requires_interface() || target.interface.is_some() {
             return Err(error);
         }
-        // The instance got another interface since it was cached.
+        // The instance got another interface after it was cached. Look it up again, and use its
+        // primary interface as the target.
         let fresh_instances = self
             .instances_by_id(op, std::slice::from_ref(&id), Duration::ZERO)
             .await?;
@@ -60,7 +61,7 @@ impl Ec2Routes {
         self.set_route(op, destination, &target).await
     }
 
-    /// Routes a destination to a target, in every table.
+    /// Creates or replaces the route to a destination in every table, so that it leads to `target`.
     async fn set_route(
         &self,
         op: &Op,
@@ -79,8 +80,9 @@ impl Ec2Routes {
         Ok(())
     }
 
-    /// Routes a destination to a target in one table. Reads the table again if its route is not
-    /// what the cache showed.
+    /// Creates or replaces the route to a destination in one table. `existing_route` may come from
+    /// an old read. Reads the table again before a route is replaced, and if EC2 reports a route
+    /// that the cache does not contain.
     async fn set_route_in_table(
         &self,
         op: &Op,
@@ -89,6 +91,7 @@ impl Ec2Routes {
         table: &RouteTableId,
         mut existing_route: ExistingRoute,
     ) -> Result<(), RouteError> {
+        // `existing_route` is from a read that began at this time or later.
         let mut read_since = ago(route_tables::MAX_AGE_FOR_CREATE);
         for _ in 0..MAX_TABLE_READS {
             let oldest_read_for_replace = ago(route_tables::MAX_AGE_FOR_DELETE);
@@ -114,6 +117,7 @@ impl Ec2Routes {
                     }
                 }
             }
+            // The route was read too early for the planned action. Look it up again.
             let existing_routes = self
                 .tables
                 .existing_routes(op, &destination, read_since)
@@ -126,6 +130,8 @@ impl Ec2Routes {
         Err(RouteError::NotVisible { destination, table: table.clone() })
     }
 
+    /// Determines how to create the route in one table. Looks up the instance of an existing route
+    /// with another target, because a foreign route is not replaced.
     async fn plan_creation(
         &self,
         op: &Op,
@@ -138,7 +144,7 @@ impl Ec2Routes {
             }
             _ => Vec::new(),
         };
-        Ok(plan::create(existing_route, target, |hop| foreign_hops.contains(hop)))
+        Ok(plan::plan_creation(existing_route, target, |hop| foreign_hops.contains(hop)))
     }
 
     /// Creates a route in one table.
@@ -150,8 +156,8 @@ impl Ec2Routes {
         table: &RouteTableId,
     ) -> Result<CreateOutcome, RouteError> {
         let request = CreateRoute { table: table.clone(), destination, target: target.to_route() };
-        let why = format!("no route leads to {target}");
-        match self.scope.client.write(op, request, &why).await {
+        let reason = format!("there is no route to {target}");
+        match self.scope.client.write(op, request, &reason).await {
             Ok(()) => {}
             Err(error) if error.has_code("RouteAlreadyExists") => {
                 return Ok(CreateOutcome::AlreadyExists);
@@ -164,6 +170,7 @@ impl Ec2Routes {
         Ok(CreateOutcome::Created)
     }
 
+    /// Replaces the target of an existing route in one table.
     async fn replace_in_table(
         &self,
         op: &Op,
@@ -172,17 +179,19 @@ impl Ec2Routes {
         table: &RouteTableId,
         existing_route: &ExistingRoute,
     ) -> Result<(), RouteError> {
-        let why = match existing_route {
+        let reason = match existing_route {
             ExistingRoute::Hop { hop, blackhole: true } => {
-                format!("the route to {hop} leads nowhere, not to {target}")
+                format!("the route to {hop} is a black hole, and should lead to {target}")
             }
-            ExistingRoute::Hop { hop, .. } => format!("the route leads to {hop}, not to {target}"),
+            ExistingRoute::Hop { hop, .. } => {
+                format!("the route leads to {hop}, and should lead to {target}")
+            }
             ExistingRoute::None | ExistingRoute::Foreign(_) => String::new(),
         };
         let request = ReplaceRoute { table: table.clone(), destination, target: target.to_route() };
         self.scope
             .client
-            .write(op, request, &why)
+            .write(op, request, &reason)
             .await
             .map_err(|source| RouteError::Replace { destination, source })?;
         self.tables
@@ -191,8 +200,8 @@ impl Ec2Routes {
         Ok(())
     }
 
-    /// Disables the source/destination check of a target if it is on, and remembers that for
-    /// [`INSTANCE_AGE`].
+    /// Disables the source/destination check of a target if it is on. Records the change for
+    /// [`MAX_INSTANCE_AGE`], because the cached instance shows the check as enabled until then.
     async fn disable_source_dest_check(
         &self,
         op: &Op,
@@ -202,45 +211,44 @@ impl Ec2Routes {
             Some(interface) => interface.as_str(),
             None => target.instance.as_str(),
         };
-        if !target.source_dest_check || self.recently_disabled_source_dest_check(id) {
+        if !target.source_dest_check || self.has_disabled_source_dest_check(id) {
             return Ok(());
         }
-        let why = "it forwards packets of pods";
+        let reason = "the instance forwards packets of pods";
         let (kind, result) = match &target.interface {
             Some(interface) => {
                 let request = ModifyNetworkInterfaceAttribute {
                     id: interface.clone(),
                     source_dest_check: false,
                 };
-                ("interface", self.scope.client.write(op, request, why).await)
+                ("interface", self.scope.client.write(op, request, reason).await)
             }
             None => {
                 let request = ModifyInstanceAttribute {
                     id: target.instance.clone(),
                     source_dest_check: false,
                 };
-                ("instance", self.scope.client.write(op, request, why).await)
+                ("instance", self.scope.client.write(op, request, reason).await)
             }
         };
         result.map_err(|source| RouteError::SourceDestCheck {
-            what: format!("{kind} {id}").into(),
+            object: format!("{kind} {id}").into(),
             source,
         })?;
-        let mut disabled = self.source_dest_check_disabled.lock();
-        // Cached instances are refreshed by then.
-        disabled.retain(|_, at| at.elapsed() < INSTANCE_AGE);
-        disabled.insert(id.into(), Instant::now());
+        let mut disabled_at = self.source_dest_check_disabled_at.lock();
+        disabled_at.retain(|_, at| at.elapsed() < MAX_INSTANCE_AGE);
+        disabled_at.insert(id.into(), Instant::now());
         Ok(())
     }
 
-    fn recently_disabled_source_dest_check(&self, id: &str) -> bool {
-        let disabled = self.source_dest_check_disabled.lock();
-        disabled
+    fn has_disabled_source_dest_check(&self, id: &str) -> bool {
+        let disabled_at = self.source_dest_check_disabled_at.lock();
+        disabled_at
             .get(id)
-            .is_some_and(|at| at.elapsed() < INSTANCE_AGE)
+            .is_some_and(|at| at.elapsed() < MAX_INSTANCE_AGE)
     }
 
-    /// Deletes a listed route from the tables that had it, where it still has the same target.
+    /// Deletes a listed route from those of its tables in which it still has the same target.
     pub(super) async fn delete(&self, op: &Op, route: &Route) -> Result<(), RouteError> {
         let destination = route.destination;
         let Ok(listed) = route.name.parse::<RouteHandle>() else {
@@ -254,7 +262,7 @@ impl Ec2Routes {
             if !listed.tables.contains(&table) {
                 continue;
             }
-            match plan::delete(&existing_route, &listed.hop, route.blackhole) {
+            match plan::plan_deletion(&existing_route, &listed.hop, route.blackhole) {
                 DeleteAction::Done => {}
                 DeleteAction::RouteInUse => {
                     return Err(RouteError::RouteInUse {
@@ -271,6 +279,7 @@ impl Ec2Routes {
         Ok(())
     }
 
+    /// Deletes a route from one table. A route that does not exist counts as deleted.
     async fn delete_in_table(
         &self,
         op: &Op,
@@ -279,8 +288,8 @@ impl Ec2Routes {
         listed: &RouteHandle,
     ) -> Result<(), RouteError> {
         let request = DeleteRoute { table: table.clone(), destination };
-        let why = format!("no node needs this route to {}", listed.hop);
-        match self.scope.client.write(op, request, &why).await {
+        let reason = format!("no node needs this route to {}", listed.hop);
+        match self.scope.client.write(op, request, &reason).await {
             Ok(()) => {}
             Err(error) if error.has_code("InvalidRoute.NotFound") => {}
             Err(source) => return Err(RouteError::Delete { destination, source }),
@@ -295,21 +304,22 @@ impl Ec2Routes {
 /// Result of a request to create a route.
 enum CreateOutcome {
     Created,
-    /// EC2 answers that the destination already has a route.
+    /// EC2 answered that the table already has a route to the destination.
     AlreadyExists,
 }
 
-/// Returns the instance to which routes of a node lead.
+/// Returns the ID of the instance that is the target of a node's routes.
 fn target_id(node: &NodeView) -> Result<InstanceId, RouteError> {
-    let why = match ProviderId::of(node) {
+    let reason = match ProviderId::of_node(node) {
         Ok(Some(ProviderId::Instance { id, .. })) => return Ok(id),
         Ok(Some(ProviderId::Fargate { .. })) => "it runs on Fargate".into(),
         Ok(None) => return Err(RouteError::NoProviderId { node: (&*node.name).into() }),
         Err(error) => error.to_string().into(),
     };
-    Err(RouteError::NoInstance { node: (&*node.name).into(), why })
+    Err(RouteError::NoInstance { node: (&*node.name).into(), reason })
 }
 
+/// Returns the target of a node's routes from its cached instance.
 fn node_target(
     node: &NodeView,
     id: &InstanceId,
@@ -321,9 +331,11 @@ fn node_target(
             instance: id.as_str().into(),
         });
     };
-    NodeTarget::of(instance).ok_or_else(|| RouteError::NoInstance {
+    NodeTarget::for_instance(instance).ok_or_else(|| RouteError::NoInstance {
         node: (&*node.name).into(),
-        why: format!("instance {id} has several network interfaces and none with device index 0")
-            .into(),
+        reason: format!(
+            "instance {id} has several network interfaces and none with device index 0"
+        )
+        .into(),
     })
 }

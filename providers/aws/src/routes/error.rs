@@ -8,7 +8,8 @@ use crate::{
     client::with_message,
 };
 
-/// Why routes could not be listed or changed. The wording is upstream's where it has one.
+/// Error of listing or changing routes. Where upstream has the same error, the message is
+/// upstream's.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum RouteError {
     #[error("unable to find route table for AWS cluster: {cluster}")]
@@ -18,12 +19,12 @@ pub(super) enum RouteError {
     #[error("found multiple matching AWS route tables for AWS cluster: {cluster}")]
     SeveralTables { cluster: Box<str> },
     #[error("error describing AWS route tables")]
-    Tables(#[source] AwsError),
+    DescribeTables(#[source] AwsError),
     #[error("error describing instances that routes lead to")]
-    Instances(#[source] AwsError),
-    #[error("error configuring source-dest-check on {what}")]
+    DescribeInstances(#[source] AwsError),
+    #[error("error configuring source-dest-check on {object}")]
     SourceDestCheck {
-        what: Box<str>,
+        object: Box<str>,
         #[source]
         source: AwsError,
     },
@@ -46,29 +47,29 @@ pub(super) enum RouteError {
         source: AwsError,
     },
     #[error(
-        "error creating AWS route ({destination}): table {table} has one to {target}, which is not this cluster's"
+        "error creating AWS route ({destination}): table {table} has a route to {target}, which is not in this cluster"
     )]
     DestinationInUse { destination: IpNet, table: RouteTableId, target: Box<str> },
     #[error(
-        "error creating AWS route ({destination}): EC2 reports that table {table} has it, but the table does not show it yet"
+        "error creating AWS route ({destination}): EC2 reports that it exists, but table {table} does not contain it yet"
     )]
     NotVisible { destination: IpNet, table: RouteTableId },
     #[error(
-        "error deleting AWS route ({destination}): it led nowhere when it was listed, but leads to {target} now"
+        "error deleting AWS route ({destination}): it was a black hole when it was listed, but now leads to {target}"
     )]
     RouteInUse { destination: IpNet, target: Box<str> },
-    #[error("error deleting AWS route ({destination}): {name:?} is no route of this provider")]
+    #[error("error deleting AWS route ({destination}): {name:?} is not a route of this provider")]
     UnknownRoute { destination: IpNet, name: Box<str> },
     #[error("node {node} has no provider ID yet")]
     NoProviderId { node: Box<str> },
-    #[error("node {node} takes no routes: {why}")]
-    NoInstance { node: Box<str>, why: Box<str> },
+    #[error("node {node} cannot be the target of routes: {reason}")]
+    NoInstance { node: Box<str>, reason: Box<str> },
     #[error("instance {instance} of node {node} not found")]
     InstanceNotFound { node: Box<str>, instance: Box<str> },
 }
 
 impl RouteError {
-    /// Returns whether EC2 requires an interface as the target because the instance has several.
+    /// Returns true if EC2 requires an interface as the target because the instance has several.
     pub(super) fn requires_interface(&self) -> bool {
         match self {
             Self::SourceDestCheck { source, .. }
@@ -94,8 +95,8 @@ impl RouteError {
 
     fn aws_error(&self) -> Option<&AwsError> {
         match self {
-            Self::Tables(source)
-            | Self::Instances(source)
+            Self::DescribeTables(source)
+            | Self::DescribeInstances(source)
             | Self::SourceDestCheck { source, .. }
             | Self::Create { source, .. }
             | Self::Replace { source, .. }
@@ -107,12 +108,12 @@ impl RouteError {
 
 impl From<RouteError> for CloudError {
     fn from(error: RouteError) -> Self {
-        let Some(answer) = error.aws_error() else {
+        let Some(aws_error) = error.aws_error() else {
             return Self::new(error.kind(), error.to_string());
         };
-        // Kind, retry delay, reason and request ID are those of AWS' answer; the text says what was
+        // Keep kind, retry delay, reason and request ID of AWS' error. The message says what was
         // attempted.
-        let cause = Self::from(answer.clone());
+        let cause = Self::from(aws_error.clone());
         with_message(&cause, error.to_string()).with_source(cause)
     }
 }

@@ -1,16 +1,16 @@
 //! Routes from pod networks to instances, in the cluster's route tables.
 //!
-//! The table is the one in the VPC with the cluster's tag, or those that `RouteTableID` names; with
-//! several, each gets every route. Only routes to instances and blackhole routes are managed.
-//! Routes to gateways, NAT gateways, peering connections and instances of others are neither listed
-//! nor changed.
+//! The routes are written to the route tables that `RouteTableID` names, or else to the one table
+//! in the VPC with the cluster's tag. If there are several tables, each gets every route. Only
+//! routes to instances and blackhole routes are managed. Routes to gateways, NAT gateways, peering
+//! connections and instances that are not in the cluster are neither listed nor changed.
 //!
-//! An instance forwards packets of pods only without the source/destination check, which is
-//! disabled where it is on. If an instance has several interfaces, EC2 accepts only an interface as
-//! target, so the primary one is used.
+//! With the source/destination check, an instance drops packets of pods, so the check is disabled.
+//! If an instance has several interfaces, EC2 accepts only an interface as target. The primary
+//! interface is used then.
 //!
-//! The tables are read once per pass of the route controller, when it lists the routes; see
-//! `route_tables` for how old they may be when they are used.
+//! The tables are read once per pass of the route controller, when it lists the routes. The module
+//! `route_tables` defines how old they may be when they are used.
 
 mod apply;
 mod error;
@@ -40,10 +40,10 @@ use crate::{
     scope::Scope,
 };
 
-/// Greatest age of cached instances: interfaces and tags seldom change, and EC2 rejects what is no
-/// longer right.
-const INSTANCE_AGE: Duration = Duration::from_secs(600);
-/// Maximum number of changes in flight. The client's rate limiters limit them anyway.
+/// Maximum age of cached instances. Interfaces and tags seldom change, and EC2 rejects a route to a
+/// target that is no longer valid.
+const MAX_INSTANCE_AGE: Duration = Duration::from_secs(600);
+/// Maximum number of changes in flight. Their rate is limited by the client.
 const MAX_CONCURRENT_CHANGES: usize = 10;
 
 /// Instances by ID; `None` for those that are proven not to exist.
@@ -54,9 +54,9 @@ pub struct Ec2Routes {
     scope: Scope,
     instance_cache: Arc<InstanceCache>,
     tables: RouteTableCache,
-    /// Instances and interfaces whose source/destination check was disabled, and when. The cached
-    /// instance may be older.
-    source_dest_check_disabled: Mutex<HashMap<Box<str>, Instant>>,
+    /// Instances and interfaces whose source/destination check was disabled, with the time of the
+    /// change. A cached instance may be older and show the check as enabled.
+    source_dest_check_disabled_at: Mutex<HashMap<Box<str>, Instant>>,
 }
 
 impl Ec2Routes {
@@ -67,10 +67,11 @@ impl Ec2Routes {
             scope,
             instance_cache,
             tables,
-            source_dest_check_disabled: Mutex::default(),
+            source_dest_check_disabled_at: Mutex::default(),
         }
     }
 
+    /// Looks up instances, none of them older than `max_age`.
     async fn instances_by_id(
         &self,
         op: &Op,
@@ -83,12 +84,15 @@ impl Ec2Routes {
         self.instance_cache
             .get_many(op, ids, max_age)
             .await
-            .map_err(RouteError::Instances)
+            .map_err(RouteError::DescribeInstances)
     }
 
-    /// Returns which of these hops, none of which is a node's, are foreign: instances without the
-    /// cluster's tag, interfaces (their instance is unknown), and instances about which nothing is
-    /// known. An instance that does not exist is not foreign: it was a node.
+    /// Returns those of the given hops that do not belong to the cluster. None of the hops may
+    /// belong to a current node.
+    ///
+    /// Instances without the cluster's tag are foreign, and so are interfaces and instances about
+    /// which nothing is known. An instance that does not exist is not foreign, because it may have
+    /// been a node.
     async fn foreign_hops(&self, op: &Op, hops: &[RouteHop]) -> Result<Vec<RouteHop>, RouteError> {
         let mut ids = Vec::new();
         for hop in hops {
@@ -96,7 +100,7 @@ impl Ec2Routes {
                 ids.push(id.clone());
             }
         }
-        let instances = self.instances_by_id(op, &ids, INSTANCE_AGE).await?;
+        let instances = self.instances_by_id(op, &ids, MAX_INSTANCE_AGE).await?;
         let mut foreign_hops = hops.to_vec();
         foreign_hops.retain(|hop| is_foreign(hop, &instances));
         Ok(foreign_hops)
@@ -120,6 +124,7 @@ impl Ec2Routes {
         .boxed()
     }
 
+    /// Lists the routes of all tables, each once, with the node to which it leads.
     async fn list_routes(
         &self,
         op: &Op,
@@ -134,23 +139,23 @@ impl Ec2Routes {
                 ids.push(id);
             }
         }
-        // Which interfaces belong to an instance is read only if a route leads to an interface.
-        if plan::unmatched_hops(&tables, &nodes_by_hop)
+        // The nodes' interfaces are only needed if a route leads to an interface.
+        let has_interface_hops = plan::unmatched_hops(&tables, &nodes_by_hop)
             .iter()
-            .any(|hop| matches!(hop, RouteHop::Interface(_)))
-        {
-            let instances = self.instances_by_id(op, &ids, INSTANCE_AGE).await?;
+            .any(|hop| matches!(hop, RouteHop::Interface(_)));
+        if has_interface_hops {
+            let instances = self.instances_by_id(op, &ids, MAX_INSTANCE_AGE).await?;
             for instance in instances.into_values().flatten() {
                 nodes_by_hop.add_interfaces(&instance);
             }
         }
         let unmatched_hops = plan::unmatched_hops(&tables, &nodes_by_hop);
         let foreign_hops = self.foreign_hops(op, &unmatched_hops).await?;
-        Ok(plan::list(&tables, &nodes_by_hop, |hop| foreign_hops.contains(hop)))
+        Ok(plan::list_routes(&tables, &nodes_by_hop, |hop| foreign_hops.contains(hop)))
     }
 }
 
-/// Returns whether a hop that is no node's is foreign, see [`Ec2Routes::foreign_hops`].
+/// Returns true if a hop without a node is foreign, see [`Ec2Routes::foreign_hops`].
 fn is_foreign(hop: &RouteHop, instances: &InstancesById) -> bool {
     let RouteHop::Instance(id) = hop else {
         return true;
@@ -177,14 +182,14 @@ impl Routes for Ec2Routes {
         }
         ids.sort();
         ids.dedup();
-        // Look up the instances once for all changes; if that fails, every creation fails with the
+        // Look up the instances once for all changes. If this fails, every creation fails with the
         // same error.
-        let instances = &self.instances_by_id(op, &ids, INSTANCE_AGE).await;
-        let results: Vec<_> = changes
+        let instances = &self.instances_by_id(op, &ids, MAX_INSTANCE_AGE).await;
+        let pending_changes: Vec<_> = changes
             .iter()
             .map(|change| self.apply_change(op, change, instances))
             .collect();
-        stream::iter(results)
+        stream::iter(pending_changes)
             .buffered(MAX_CONCURRENT_CHANGES)
             .collect()
             .await

@@ -1,5 +1,5 @@
-//! Determines what route exists for a destination, who owns it, and what to do about it. Pure
-//! functions.
+//! Determines which route a table has for a destination, whether it belongs to the cluster, and
+//! whether to create, replace or delete it. Pure functions.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -19,21 +19,21 @@ use crate::{
     instances::Instance,
 };
 
-/// Target of a route that may belong to the cluster: an instance, or a network interface whose
-/// instance the route does not name.
+/// Target of a route that may belong to the cluster. EC2 names only the interface, and not its
+/// instance, for some routes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum RouteHop {
     Instance(InstanceId),
     Interface(EniId),
 }
 
-/// What one route table has for a destination.
+/// The route to a destination in one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ExistingRoute {
     /// No route.
     None,
     /// A route to a gateway, a NAT gateway, a peering connection or anything else that is not an
-    /// instance. It is never changed. With its target.
+    /// instance, with its target. It is never changed.
     Foreign(Box<str>),
     /// A route to an instance or an interface.
     Hop { hop: RouteHop, blackhole: bool },
@@ -43,47 +43,47 @@ pub(super) enum ExistingRoute {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NodeTarget {
     pub(super) instance: InstanceId,
-    /// The primary interface, if the instance has several: EC2 then does not accept the instance as
-    /// a target.
+    /// The primary interface if the instance has several interfaces, because EC2 then does not
+    /// accept the instance as a target.
     pub(super) interface: Option<EniId>,
     /// All interfaces of the instance.
     pub(super) interfaces: Vec<EniId>,
-    /// True unless the source/destination check is known to be off. With the check, the target
+    /// True unless the source/destination check is known to be disabled. With the check, the target
     /// drops packets of pods.
     pub(super) source_dest_check: bool,
 }
 
-/// What to do in one table to create a route.
+/// Action that creates a route in one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CreateAction {
-    /// Nothing: the route exists.
+    /// The route exists already.
     Done,
     Create,
-    /// A blackhole route, or a route to another instance of the cluster, exists and is replaced.
+    /// Replace an existing blackhole route, or a route to another instance of the cluster.
     Replace,
-    /// The destination has a route that is not this cluster's. With its target.
+    /// Fail, because the destination has a foreign route, with its target.
     DestinationInUse(Box<str>),
 }
 
-/// What to do in one table to delete a route.
+/// Action that deletes a route from one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeleteAction {
-    /// Nothing: the route does not exist any more.
+    /// The route does not exist any more.
     Done,
     Delete,
-    /// The route was a blackhole when it was listed, and has a working target now.
+    /// Fail, because the route was a blackhole when it was listed, but now has a working target.
     RouteInUse,
 }
 
-/// Identifies a listed route: its target and the tables that have it. Written into the name of a
-/// [`provider::Route`].
+/// Target and tables of a listed route. Its text is the name of the [`provider::Route`], so that a
+/// route can be deleted as it was listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RouteHandle {
     pub(super) hop: RouteHop,
     pub(super) tables: Vec<RouteTableId>,
 }
 
-/// Nodes by the possible targets of routes to them.
+/// Nodes by their instances and network interfaces.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodesByHop {
     by_hop: HashMap<RouteHop, Vec<Arc<NodeView>>>,
@@ -141,9 +141,9 @@ impl FromStr for RouteHandle {
 }
 
 impl NodeTarget {
-    /// Determines the route target for an instance. `None` if it has several interfaces and no
-    /// primary one.
-    pub(super) fn of(instance: &Instance) -> Option<Self> {
+    /// Determines the route target for an instance. Returns `None` if it has several interfaces and
+    /// no primary one.
+    pub(super) fn for_instance(instance: &Instance) -> Option<Self> {
         let interfaces = &instance.interfaces;
         let attached = interfaces
             .iter()
@@ -151,7 +151,7 @@ impl NodeTarget {
             .count();
         let primary = instance.primary_interface();
         let primary_check = primary.and_then(|interface| interface.source_dest_check);
-        // With several interfaces, the target is the primary one, and so its check counts first.
+        // With several interfaces, the target is the primary one, so its check takes precedence.
         let interface;
         let source_dest_check;
         if attached > 1 {
@@ -179,6 +179,7 @@ impl NodeTarget {
         }
     }
 
+    /// Returns true if a hop leads to this instance, directly or through one of its interfaces.
     pub(super) fn has_hop(&self, hop: &RouteHop) -> bool {
         match hop {
             RouteHop::Instance(id) => *id == self.instance,
@@ -226,15 +227,15 @@ impl NodesByHop {
 
     /// Returns the node of a hop. If an instance has several Nodes, the one with the destination as
     /// pod CIDR is preferred.
-    fn at(&self, hop: &RouteHop, destination: &IpNet) -> Option<&Arc<NodeView>> {
+    fn find(&self, hop: &RouteHop, destination: &IpNet) -> Option<&Arc<NodeView>> {
         let nodes = self.by_hop.get(hop)?;
         let with_pod_cidr = nodes.iter().find(|node| has_pod_cidr(node, destination));
         with_pod_cidr.or_else(|| nodes.iter().min_by(|a, b| a.name.cmp(&b.name)))
     }
 
-    /// Returns whether a hop leads to the node that has the destination as pod CIDR.
+    /// Returns true if a hop leads to the node that has the destination as pod CIDR.
     fn leads_to_pod_cidr(&self, hop: &RouteHop, destination: &IpNet) -> bool {
-        self.at(hop, destination)
+        self.find(hop, destination)
             .is_some_and(|node| has_pod_cidr(node, destination))
     }
 }
@@ -247,7 +248,7 @@ fn has_pod_cidr(node: &NodeView, destination: &IpNet) -> bool {
 }
 
 /// Returns a route's target if it is an instance or an interface.
-fn hop(route: &Route) -> Option<RouteHop> {
+fn hop_of(route: &Route) -> Option<RouteHop> {
     if route.gateway.is_some() {
         return None;
     }
@@ -258,7 +259,7 @@ fn hop(route: &Route) -> Option<RouteHop> {
     Some(RouteHop::Interface(interface.clone()))
 }
 
-/// Returns what a table has for a destination.
+/// Returns the route to a destination in a table.
 pub(super) fn existing_route(table: &RouteTable, destination: &IpNet) -> ExistingRoute {
     let Some(route) = table.routes.iter().find(|route| {
         route
@@ -267,17 +268,18 @@ pub(super) fn existing_route(table: &RouteTable, destination: &IpNet) -> Existin
     }) else {
         return ExistingRoute::None;
     };
-    if let Some(hop) = hop(route) {
+    if let Some(hop) = hop_of(route) {
         return ExistingRoute::Hop { hop, blackhole: route.blackhole };
     }
     match &route.gateway {
         Some(gateway) => ExistingRoute::Foreign(gateway.clone()),
-        None => ExistingRoute::Foreign("something that is no instance".into()),
+        None => ExistingRoute::Foreign("something that is not an instance".into()),
     }
 }
 
-/// Applies a change that was made to a table that was read before.
-pub(super) fn apply_change(
+/// Updates a cached table after a change: replaces its route to the destination, or deletes it if
+/// there is no target.
+pub(super) fn record_change(
     table: &mut RouteTable,
     destination: IpNet,
     target: Option<&NodeTarget>,
@@ -296,14 +298,14 @@ pub(super) fn apply_change(
     }
 }
 
-/// Returns the targets of routes that belong to no node.
+/// Returns the targets of routes that do not belong to a node.
 pub(super) fn unmatched_hops(tables: &[RouteTable], nodes: &NodesByHop) -> Vec<RouteHop> {
     let mut unmatched = BTreeSet::new();
     for route in tables.iter().flat_map(|table| &table.routes) {
         if route.blackhole {
             continue;
         }
-        if let Some(hop) = hop(route)
+        if let Some(hop) = hop_of(route)
             && !nodes.contains(&hop)
         {
             unmatched.insert(hop);
@@ -324,21 +326,22 @@ struct ListedRoute {
 /// `is_foreign` is true.
 ///
 /// A blackhole route to the instance of the node that has the pod CIDR is listed as if it were not
-/// a blackhole: the instance is stopped, and recreating the route at every pass would change
-/// nothing.
+/// a blackhole. The instance is stopped, so recreating the route in every pass would not change
+/// anything.
 ///
-/// A route that is only in some of several tables is left out if its node has the pod CIDR, so that
-/// it is created in the others. If no node has the pod CIDR, it is listed, so that it is deleted.
-pub(super) fn list(
+/// A route that is only in some of several tables is omitted if its node has the pod CIDR. The
+/// route controller then creates it in the others. If no node has the pod CIDR, the route is
+/// listed, and the route controller deletes it.
+pub(super) fn list_routes(
     tables: &[RouteTable],
     nodes: &NodesByHop,
     is_foreign: impl Fn(&RouteHop) -> bool,
 ) -> Vec<provider::Route> {
-    // First, find out which tables have each route.
+    // First, collect the tables of each route.
     let mut tables_by_route: BTreeMap<ListedRoute, Vec<RouteTableId>> = BTreeMap::new();
     for table in tables {
         for route in &table.routes {
-            let (Some(destination), Some(hop)) = (route.destination, hop(route)) else {
+            let (Some(destination), Some(hop)) = (route.destination, hop_of(route)) else {
                 continue;
             };
             let destination = destination.trunc();
@@ -362,7 +365,7 @@ pub(super) fn list(
             if is_partial && nodes.leads_to_pod_cidr(&hop, &destination) {
                 continue;
             }
-            node = nodes.at(&hop, &destination);
+            node = nodes.find(&hop, &destination);
         }
         let node = node.map(|node| node.name.clone());
         let name = RouteHandle { hop, tables: tables_with_route }
@@ -373,17 +376,17 @@ pub(super) fn list(
     routes
 }
 
-/// Decides how to create a route to `target` in a table. `is_foreign` says whether another hop is
-/// not this cluster's.
-pub(super) fn create(
+/// Determines how to create a route to `target` in a table. `is_foreign` returns true for hops that
+/// do not belong to the cluster.
+pub(super) fn plan_creation(
     existing_route: &ExistingRoute,
     target: &NodeTarget,
     is_foreign: impl Fn(&RouteHop) -> bool,
 ) -> CreateAction {
     match existing_route {
         ExistingRoute::None => CreateAction::Create,
-        ExistingRoute::Foreign(what) => CreateAction::DestinationInUse(what.clone()),
-        // If this is a blackhole, the instance is stopped.
+        ExistingRoute::Foreign(target) => CreateAction::DestinationInUse(target.clone()),
+        // The route may be a blackhole because the instance is stopped.
         ExistingRoute::Hop { hop, .. } if target.has_hop(hop) => CreateAction::Done,
         ExistingRoute::Hop { hop, blackhole: false } if is_foreign(hop) => {
             CreateAction::DestinationInUse(hop.to_string().into())
@@ -392,8 +395,8 @@ pub(super) fn create(
     }
 }
 
-/// Decides how to delete a route, listed with this hop, from a table.
-pub(super) fn delete(
+/// Determines how to delete a route, which was listed with this hop, from a table.
+pub(super) fn plan_deletion(
     existing_route: &ExistingRoute,
     listed_hop: &RouteHop,
     was_blackhole: bool,

@@ -1,4 +1,5 @@
-//! The cluster's route tables, read once for all changes of a pass of the route controller.
+//! Caches the cluster's route tables, so that they are read once for all changes of a pass of the
+//! route controller.
 
 use std::time::Duration;
 
@@ -18,56 +19,59 @@ use crate::{
     scope::Scope,
 };
 
-/// Greatest age of the tables when a route is created: as long as a pass can take. EC2 rejects a
-/// route that already exists, so an old table does no harm.
+/// Maximum age of the tables when a route is created. It is as long as a pass can take. An outdated
+/// table does no harm, because EC2 rejects a route that already exists.
 pub(super) const MAX_AGE_FOR_CREATE: Duration = Duration::from_secs(120);
-/// Greatest age of the tables when a route is deleted or replaced: EC2 does that whatever the route
-/// is.
+/// Maximum age of the tables when a route is deleted or replaced. It is short, because EC2 deletes
+/// and replaces a route even if somebody else changed its target meanwhile.
 pub(super) const MAX_AGE_FOR_DELETE: Duration = Duration::from_secs(5);
 
-/// Cache of the route tables: the last read, plus our own changes since.
+/// Cache of the route tables, as last read and with the changes made since then.
 pub(super) struct RouteTableCache {
     scope: Scope,
-    last: Mutex<Option<TablesSnapshot>>,
+    snapshot: Mutex<Option<TablesSnapshot>>,
 }
 
 struct TablesSnapshot {
     tables: Vec<RouteTable>,
-    /// When the read began.
-    since: Instant,
+    /// Time at which the read began.
+    read_at: Instant,
 }
 
 impl RouteTableCache {
     pub(super) fn new(scope: Scope) -> Self {
-        Self { scope, last: Mutex::new(None) }
+        Self { scope, snapshot: Mutex::new(None) }
     }
 
-    /// Reads the tables.
+    /// Reads the tables from AWS.
     pub(super) async fn read(&self, op: &Op) -> Result<Vec<RouteTable>, RouteError> {
-        let mut last = op.wait_shared(self.last.lock()).await;
-        let snapshot = self.refresh(op, &mut last).await?;
+        let mut cached = op.wait_shared(self.snapshot.lock()).await;
+        let snapshot = self.refresh(op, &mut cached).await?;
         Ok(snapshot.tables.clone())
     }
 
-    /// Returns what each table has for a destination, from a read that began at `since` or later.
-    /// Concurrent callers share one read.
+    /// Returns the route to a destination in each table, from a read that began at `since` or
+    /// later. Concurrent callers share one read.
     pub(super) async fn existing_routes(
         &self,
         op: &Op,
         destination: &IpNet,
         since: Instant,
     ) -> Result<Vec<(RouteTableId, ExistingRoute)>, RouteError> {
-        let mut last = op.wait_shared(self.last.lock()).await;
-        if last.as_ref().is_none_or(|snapshot| snapshot.since < since) {
-            self.refresh(op, &mut last).await?;
+        let mut cached = op.wait_shared(self.snapshot.lock()).await;
+        if cached
+            .as_ref()
+            .is_none_or(|snapshot| snapshot.read_at < since)
+        {
+            self.refresh(op, &mut cached).await?;
         }
-        let tables = last.iter().flat_map(|snapshot| &snapshot.tables);
+        let tables = cached.iter().flat_map(|snapshot| &snapshot.tables);
         Ok(tables
             .map(|table| (table.id.clone(), plan::existing_route(table, destination)))
             .collect())
     }
 
-    /// Records a change that was made.
+    /// Records a route that was created or replaced, or, without a target, deleted.
     pub(super) async fn record_change(
         &self,
         op: &Op,
@@ -75,10 +79,10 @@ impl RouteTableCache {
         destination: IpNet,
         target: Option<&NodeTarget>,
     ) {
-        let mut last = op.wait_shared(self.last.lock()).await;
-        let tables = last.iter_mut().flat_map(|snapshot| &mut snapshot.tables);
+        let mut cached = op.wait_shared(self.snapshot.lock()).await;
+        let tables = cached.iter_mut().flat_map(|snapshot| &mut snapshot.tables);
         for cached_table in tables.filter(|cached_table| cached_table.id == *table) {
-            plan::apply_change(cached_table, destination, target);
+            plan::record_change(cached_table, destination, target);
         }
     }
 
@@ -86,12 +90,12 @@ impl RouteTableCache {
     async fn refresh<'a>(
         &self,
         op: &Op,
-        last: &'a mut Option<TablesSnapshot>,
+        cached: &'a mut Option<TablesSnapshot>,
     ) -> Result<&'a TablesSnapshot, RouteError> {
-        let since = Instant::now();
-        *last = None;
+        let read_at = Instant::now();
+        *cached = None;
         let tables = self.discover(op).await?;
-        Ok(last.insert(TablesSnapshot { tables, since }))
+        Ok(cached.insert(TablesSnapshot { tables, read_at }))
     }
 
     /// Returns the configured tables, or else the one table in the VPC that has the cluster's tag.
@@ -105,7 +109,7 @@ impl RouteTableCache {
     }
 
     async fn discover_by_tag(&self, op: &Op) -> Result<Vec<RouteTable>, RouteError> {
-        let mut tables = self.read_filtered(op, self.filters()).await?;
+        let mut tables = self.describe(op, self.tag_filters()).await?;
         tables.retain(|table| table.vpc == self.scope.vpc && self.scope.cluster.has(&table.tags));
         match tables.len() {
             0 => Err(RouteError::NoTable { cluster: op.cluster_name().into() }),
@@ -120,7 +124,7 @@ impl RouteTableCache {
         ids: &[RouteTableId],
     ) -> Result<Vec<RouteTable>, RouteError> {
         let filter = Filter::new("route-table-id", ids.iter().map(RouteTableId::as_str));
-        let mut tables = self.read_filtered(op, vec![filter]).await?;
+        let mut tables = self.describe(op, vec![filter]).await?;
         tables.retain(|table| ids.contains(&table.id));
         if tables.is_empty() {
             return Err(RouteError::NoTable { cluster: op.cluster_name().into() });
@@ -138,28 +142,23 @@ impl RouteTableCache {
         }
     }
 
-    /// Reads the tables that match filters, each once, in the order of their IDs.
-    async fn read_filtered(
-        &self,
-        op: &Op,
-        filters: Vec<Filter>,
-    ) -> Result<Vec<RouteTable>, RouteError> {
+    /// Reads the tables that match all filters. Returns each once, in the order of their IDs.
+    async fn describe(&self, op: &Op, filters: Vec<Filter>) -> Result<Vec<RouteTable>, RouteError> {
         let request = DescribeRouteTables { filters, ..DescribeRouteTables::default() };
         let mut tables = self
             .scope
             .client
             .read_all(op, request, |request, token| request.token = Some(token))
             .await
-            .map_err(RouteError::Tables)?;
+            .map_err(RouteError::DescribeTables)?;
         tables.sort_by(|a, b| a.id.cmp(&b.id));
         tables.dedup_by(|a, b| a.id == b.id);
         Ok(tables)
     }
 
-    /// Returns filters for the tables of the VPC that have the cluster's tag. A table of a cluster
-    /// with the legacy tag may have either tag, which no filter can express; then only the VPC is
-    /// filtered.
-    fn filters(&self) -> Vec<Filter> {
+    /// Returns filters for the tables of the VPC that have the cluster's tag. With a legacy tag, a
+    /// table may have either tag, which no filter can express. Then only the VPC is filtered.
+    fn tag_filters(&self) -> Vec<Filter> {
         let mut filters = vec![Filter::new("vpc-id", [self.scope.vpc.as_str()])];
         if let Some(tag) = self.scope.cluster.filter()
             && &*tag.name == "tag-key"

@@ -32,7 +32,7 @@ impl Fixture {
     ) -> Result<Layers, AwsError> {
         let asked = [(id.clone(), instance_type.into())];
         topology
-            .of(&self.op, &self.scope.client, &TypePattern::default(), &asked)
+            .layers(&self.op, &self.scope.client, &TypePattern::default(), &asked)
             .await
             .remove(id)
             .unwrap()
@@ -139,7 +139,7 @@ async fn an_unknown_instance_does_not_fail_the_topology_of_others() {
     let (here, gone) = (rig.placed(REQUIRED), InstanceId::from("i-0123456789abcdef0"));
     let asked = [(gone.clone(), REQUIRED.into()), (here.clone(), REQUIRED.into())];
     let answers = Topology::default()
-        .of(&rig.op, &rig.scope.client, &TypePattern::default(), &asked)
+        .layers(&rig.op, &rig.scope.client, &TypePattern::default(), &asked)
         .await;
     assert_eq!(answers[&here].as_ref().unwrap().len(), 3);
     assert!(answers[&gone].is_err());
@@ -276,7 +276,7 @@ async fn an_instance_that_does_not_run_yet_does_not_spoil_its_type() {
     let running = rig.placed(OTHER);
     let asked = [(pending.clone(), OTHER.into()), (running.clone(), OTHER.into())];
     let answers = topology
-        .of(&rig.op, &rig.scope.client, &TypePattern::default(), &asked)
+        .layers(&rig.op, &rig.scope.client, &TypePattern::default(), &asked)
         .await;
     assert!(answers[&pending].as_ref().unwrap().is_empty());
     assert_eq!(answers[&running].as_ref().unwrap().len(), 3);

@@ -114,7 +114,7 @@ impl VpcCache {
             .iter()
             .map(|subnet| Arc::from(&*subnet.zone))
             .collect();
-        let zones = self.zones.with(op, client, &zone_names).await?;
+        let zones = self.zones.get_covering(op, client, &zone_names).await?;
         Ok(VpcSnapshot { subnets, tables, zones })
     }
 }

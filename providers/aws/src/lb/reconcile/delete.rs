@@ -283,7 +283,7 @@ impl LoadBalancerReconciler {
                 Err(error) if error.has_code("TargetGroupNotFound") => drop(groups.remove(&arn)),
                 Err(error) if error.has_code("ResourceInUse") => in_use.push(arn.to_string()),
                 // The others would wait and fail in the same way.
-                Err(error) if ErrorClass::of(error.code()) == ErrorClass::Throttled => {
+                Err(error) if ErrorClass::from_code(error.code()) == ErrorClass::Throttled => {
                     return Err(error.into());
                 }
                 Err(error) => _ = first_error.get_or_insert(error),

@@ -226,8 +226,8 @@ impl InterfaceCache {
         if !lacking.is_empty()
             && self
                 .instances
-                .interfaces(&lacking, MAX_INSTANCE_AGE)
-                .prefixes
+                .interfaces_with(&lacking, MAX_INSTANCE_AGE)
+                .has_prefixes
         {
             self.instances.list_all(op).await?;
             listed = self.of_instances(&lacking);
@@ -276,7 +276,7 @@ impl InterfaceCache {
             let of_cluster = row
                 .instance
                 .as_ref()
-                .is_some_and(|id| self.instances.in_cluster(id));
+                .is_some_and(|id| self.instances.is_in_cluster(id));
             let interface_groups = InterfaceGroups {
                 groups: row.security_groups.iter().cloned().collect(),
                 has_cluster_tag: of_cluster,
@@ -293,7 +293,10 @@ impl InterfaceCache {
 
     /// Searches the cached instances.
     fn of_instances(&self, addresses: &BTreeSet<IpAddr>) -> BTreeMap<IpAddr, InterfaceGroups> {
-        let found = self.instances.interfaces(addresses, MAX_INSTANCE_AGE).of;
+        let found = self
+            .instances
+            .interfaces_with(addresses, MAX_INSTANCE_AGE)
+            .by_address;
         let mut groups_by_address = BTreeMap::new();
         for (address, (instance, groups)) in found {
             let interface_groups = InterfaceGroups {

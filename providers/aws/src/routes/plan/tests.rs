@@ -83,7 +83,7 @@ fn instance(id: &str, check: Option<bool>, interfaces: Vec<InstanceInterface>) -
         source_dest_check: check,
         tags: Tags::new(),
     };
-    Instance::of(instance, &Cluster::new("", false), &Interner::default())
+    Instance::new(instance, &Cluster::new("", false), &Interner::default())
 }
 
 fn nodes() -> NodesByHop {
@@ -104,7 +104,7 @@ fn listed(tables: &[RouteTable]) -> Vec<String> {
         };
         format!("{} {node} {}", route.destination, route.name)
     };
-    list(tables, &nodes(), |hop| {
+    list_routes(tables, &nodes(), |hop| {
         *hop == RouteHop::Instance("i-nat".into()) || matches!(hop, RouteHop::Interface(_))
     })
     .into_iter()
@@ -158,7 +158,7 @@ fn of_several_nodes_of_one_instance_the_one_that_wants_the_network_has_the_route
     nodes.add("i-1".into(), &node("a", &["10.0.8.0/24"]));
     nodes.add("i-1".into(), &node("b", &["10.0.1.0/24"]));
     let tables = [table("rtb-1", &[("10.0.1.0/24", "i-1"), ("10.0.7.0/24", "i-1")])];
-    let routes = list(&tables, &nodes, |_| true);
+    let routes = list_routes(&tables, &nodes, |_| true);
     let names: Vec<_> = routes
         .iter()
         .map(|route| route.node.as_deref().unwrap_or("?"))
@@ -197,8 +197,8 @@ fn the_target_is_the_instance_or_the_primary_one_of_several_interfaces() {
         (instance("i-1", None, vec![second(), interface("eni-2", Some(2), None)]), None),
     ];
     for (instance, expected) in cases {
-        let target =
-            NodeTarget::of(&instance).map(|target| (target.interface, target.source_dest_check));
+        let target = NodeTarget::for_instance(&instance)
+            .map(|target| (target.interface, target.source_dest_check));
         let expected = expected.map(|(eni, checked)| (eni.map(EniId::from), checked));
         assert_eq!(target, expected, "{:?}", instance.interfaces);
     }
@@ -207,7 +207,8 @@ fn the_target_is_the_instance_or_the_primary_one_of_several_interfaces() {
 #[test]
 fn creation_replaces_only_what_is_ours_or_leads_nowhere() {
     let target =
-        NodeTarget::of(&instance("i-1", None, vec![interface("eni-1", Some(0), None)])).unwrap();
+        NodeTarget::for_instance(&instance("i-1", None, vec![interface("eni-1", Some(0), None)]))
+            .unwrap();
     let cases = [
         (None, CreateAction::Create),
         (Some("i-1"), CreateAction::Done),
@@ -221,12 +222,13 @@ fn creation_replaces_only_what_is_ours_or_leads_nowhere() {
         (Some("igw-1"), CreateAction::DestinationInUse("igw-1".into())),
         (Some("igw-1/i-1"), CreateAction::DestinationInUse("igw-1".into())),
         (Some("!nat-1"), CreateAction::DestinationInUse("nat-1".into())),
-        (Some(""), CreateAction::DestinationInUse("something that is no instance".into())),
+        (Some(""), CreateAction::DestinationInUse("something that is not an instance".into())),
     ];
     for (there, expected) in cases {
         let routes: Vec<_> = there.iter().map(|to| ("10.0.1.0/24", *to)).collect();
         let existing = existing_route(&table("rtb-1", &routes), &net("10.0.1.0/24"));
-        let decision = create(&existing, &target, |hop| *hop == RouteHop::Instance("i-nat".into()));
+        let decision =
+            plan_creation(&existing, &target, |hop| *hop == RouteHop::Instance("i-nat".into()));
         assert_eq!(decision, expected, "{there:?}");
     }
 }
@@ -250,7 +252,7 @@ fn deletion_takes_nothing_but_the_route_that_was_listed() {
         let routes: Vec<_> = there.iter().map(|to| ("10.0.1.0/24", *to)).collect();
         let existing = existing_route(&table("rtb-1", &routes), &net("10.0.1.0/24"));
         assert_eq!(
-            delete(&existing, &listed.parse().unwrap(), was_blackhole),
+            plan_deletion(&existing, &listed.parse().unwrap(), was_blackhole),
             expected,
             "{there:?} {listed}"
         );
@@ -260,14 +262,14 @@ fn deletion_takes_nothing_but_the_route_that_was_listed() {
 #[test]
 fn changes_show_in_the_tables_that_were_read_before() {
     let mut table = table("rtb-1", &[("10.0.1.0/24", "i-1"), ("0.0.0.0/0", "igw-1")]);
-    let target = NodeTarget::of(&instance("i-2", None, vec![])).unwrap();
+    let target = NodeTarget::for_instance(&instance("i-2", None, vec![])).unwrap();
     let at = |table: &RouteTable| existing_route(table, &net("10.0.1.0/24"));
-    apply_change(&mut table, net("10.0.1.0/24"), Some(&target));
+    record_change(&mut table, net("10.0.1.0/24"), Some(&target));
     assert_eq!(
         at(&table),
         ExistingRoute::Hop { hop: RouteHop::Instance("i-2".into()), blackhole: false }
     );
-    apply_change(&mut table, net("10.0.1.0/24"), None);
+    record_change(&mut table, net("10.0.1.0/24"), None);
     assert_eq!(at(&table), ExistingRoute::None);
     assert_eq!(table.routes.len(), 1);
 }
@@ -278,7 +280,7 @@ fn bits_behind_the_prefix_do_not_count() {
     nodes.add("i-1".into(), &node("b", &["10.0.1.7/24"]));
     nodes.add("i-1".into(), &node("a", &["10.0.2.0/24"]));
     let tables = [table("rtb-1", &[("10.0.1.0/24", "i-1")])];
-    assert_eq!(list(&tables, &nodes, |_| true)[0].node.as_deref(), Some("b"));
+    assert_eq!(list_routes(&tables, &nodes, |_| true)[0].node.as_deref(), Some("b"));
     let there = ExistingRoute::Hop { hop: RouteHop::Instance("i-1".into()), blackhole: false };
     assert_eq!(existing_route(&tables[0], &net("10.0.1.7/24")), there);
 }

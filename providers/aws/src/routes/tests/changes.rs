@@ -37,7 +37,7 @@ async fn routes_of_others_are_never_listed_replaced_or_deleted() {
     assert_eq!(rig.list().await.unwrap(), []);
     let error = rig.create(0).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    let (table, text) = (&rig.world.table, "which is not this cluster's");
+    let (table, text) = (&rig.world.table, "which is not in this cluster");
     assert_eq!(
         error.to_string(),
         format!(
@@ -180,7 +180,7 @@ async fn each_change_has_its_own_answer() {
     let expected = [
         "done".to_owned(),
         format!("instance {} of node n1 not found", rig.world.nodes[1]),
-        "node pod takes no routes: it runs on Fargate".to_owned(),
+        "node pod cannot be the target of routes: it runs on Fargate".to_owned(),
         "node young has no provider ID yet".to_owned(),
         "done".to_owned(),
     ];
