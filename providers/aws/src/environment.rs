@@ -1,6 +1,6 @@
-//! Discovers region, VPC and cluster: from the configuration, or else from the instance on which
-//! the process runs. If region, VPC and cluster ID are configured, no request is sent, so the
-//! process can run outside EC2.
+//! Discovers region, VPC and cluster from the configuration, or else from the instance on which the
+//! process runs. If region, VPC and cluster ID are configured, no request is sent, so the process
+//! can run outside EC2.
 
 use std::sync::{Arc, LazyLock};
 
@@ -17,42 +17,42 @@ use crate::{
     ownership_tags::{CLUSTER_TAG_PREFIX, Cluster, LEGACY_CLUSTER_TAG},
 };
 
-/// Paths below `latest/meta-data/`.
-const REGION: &str = "placement/region";
-const ZONE: &str = "placement/availability-zone";
-const INSTANCE_ID: &str = "instance-id";
-const MACS: &str = "network/interfaces/macs/";
+/// Paths of the instance metadata service, below `latest/meta-data/`.
+const REGION_PATH: &str = "placement/region";
+const ZONE_PATH: &str = "placement/availability-zone";
+const INSTANCE_ID_PATH: &str = "instance-id";
+const MACS_PATH: &str = "network/interfaces/macs/";
 
-/// Where the process runs and for which cluster.
+/// Region, VPC and cluster for which the process works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwsEnvironment {
     /// Region, such as `us-west-2`.
     pub region: Arc<str>,
     /// The cluster's VPC.
     pub vpc: VpcId,
-    /// `SubnetID`, or the subnet of the process' own instance if that was read.
+    /// Configured `SubnetID`, or else the subnet of the process' own instance if it was described.
     pub subnet: Option<SubnetId>,
-    /// The cluster; its ID is empty if none was found.
+    /// The cluster. Its ID is empty if none was found.
     pub cluster: Cluster,
 }
 
-/// Why the environment could not be discovered.
+/// Error of discovering the environment.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum EnvironmentError {
     /// The metadata service did not answer.
     #[error(
-        "cannot ask the instance metadata service for the {what}; outside EC2 set {key} in the cloud config"
+        "cannot read the {what} from the instance metadata service; outside EC2, set {key} in the cloud config"
     )]
     NoMetadata {
         /// The value that was requested.
         what: &'static str,
         /// Configuration key that makes the request unnecessary.
         key: &'static str,
-        /// The error.
+        /// Error of the request.
         source: AwsError,
     },
     /// The metadata service does not have the value.
-    #[error("the instance metadata service knows no {what}; set {key} in the cloud config")]
+    #[error("the instance metadata service returned no {what}; set {key} in the cloud config")]
     NotInMetadata {
         /// The value that was requested.
         what: &'static str,
@@ -69,35 +69,36 @@ pub enum EnvironmentError {
     Describe {
         /// ID of the process' own instance.
         id: InstanceId,
-        /// The error.
+        /// Error of the request.
         source: AwsError,
     },
     /// The process' own instance is missing from the answer.
     #[error(
-        "error finding instance {0}, whose tags name the cluster: there is none in this region and account"
+        "error finding instance {0}, whose tags name the cluster: it does not exist in this region and account"
     )]
     NoInstance(InstanceId),
-    /// The tags contradict each other.
-    #[error("tags of instance {id}: {why}")]
+    /// The instance's tags contradict each other.
+    #[error("tags of instance {id}: {reason}")]
     Tags {
         /// ID of the process' own instance.
         id: InstanceId,
-        /// The contradiction.
-        why: String,
+        /// Description of the contradiction.
+        reason: String,
     },
 }
 
 impl EnvironmentError {
-    /// Returns whether a retry may succeed, because AWS is unavailable or throttles. A metadata
-    /// service that does not answer is final, because that is the normal case outside EC2.
+    /// Returns true if a retry may succeed, because AWS is unavailable or throttles. If the
+    /// metadata service does not answer, a retry would not help, because this is normal outside
+    /// EC2.
     pub fn is_transient(&self) -> bool {
         let Self::Describe { source, .. } = self else {
             return false;
         };
         match &source.cause {
             AwsErrorCause::NotSent(_) => false,
-            // Missing credentials count as no answer. They may arrive later, for example those of a
-            // pod identity.
+            // Missing credentials count as a missing answer. They may become available later, for
+            // example those of a pod identity.
             _ => matches!(
                 CloudError::from(source.clone()).kind(),
                 ErrorKind::Transient | ErrorKind::Throttled
@@ -106,28 +107,28 @@ impl EnvironmentError {
     }
 }
 
-/// Discovers the environment; describes the process' own instance only if the cluster ID is not
+/// Discovers the environment. Describes the process' own instance only if the cluster ID is not
 /// configured.
 ///
 /// # Errors
-/// Region, VPC or instance are neither configured nor found, or cluster tags contradict each other.
-/// An instance without cluster tags is not an error: see [`Cluster::id`].
+/// Returns an error if region, VPC or instance are neither configured nor found, or if cluster tags
+/// contradict each other. If the instance has no cluster tags, the cluster's ID is empty.
 pub async fn discover(
     settings: &Settings,
     client: &Client,
     metadata: &dyn Metadata,
     op: &Op,
 ) -> Result<AwsEnvironment, EnvironmentError> {
-    let region = region(settings, metadata).await?;
+    let region = discover_region(settings, metadata).await?;
     let mut vpc = settings.vpc.clone();
     let mut subnet = settings.subnet.clone();
     let cluster = match configured_cluster(settings) {
         Some(cluster) => cluster,
         None => {
-            let instance = own_instance(client, metadata, op).await?;
-            let cluster = cluster_of(&instance.tags)
-                .map_err(|why| EnvironmentError::Tags { id: instance.id, why })?;
-            // The configuration wins over what the own instance says.
+            let instance = describe_own_instance(client, metadata, op).await?;
+            let cluster = parse_cluster_tags(&instance.tags)
+                .map_err(|reason| EnvironmentError::Tags { id: instance.id, reason })?;
+            // The configuration takes precedence over the values of the own instance.
             vpc = vpc.or(instance.vpc);
             subnet = subnet.or(instance.subnet);
             cluster
@@ -135,16 +136,16 @@ pub async fn discover(
     };
     let vpc = match vpc {
         Some(vpc) => vpc,
-        None => vpc_of_interfaces(metadata).await?,
+        None => read_vpc(metadata).await?,
     };
     Ok(AwsEnvironment { region, vpc, subnet, cluster })
 }
 
-/// Returns the configured region, or else the one that the metadata service returns.
+/// Returns the configured region, or else reads it from the metadata service.
 ///
 /// # Errors
-/// The metadata service does not answer, or has no region.
-pub async fn region(
+/// Returns an error if the metadata service does not answer, or has no region.
+pub async fn discover_region(
     settings: &Settings,
     metadata: &dyn Metadata,
 ) -> Result<Arc<str>, EnvironmentError> {
@@ -153,10 +154,10 @@ pub async fn region(
     if let Some(region) = &settings.region {
         return Ok((&**region).into());
     }
-    if let Some(region) = get_metadata(metadata, REGION, what, key).await? {
+    if let Some(region) = get_metadata(metadata, REGION_PATH, what, key).await? {
         return Ok(region.into());
     }
-    match get_metadata(metadata, ZONE, what, key).await? {
+    match get_metadata(metadata, ZONE_PATH, what, key).await? {
         Some(zone) => region_of_zone(&zone)
             .map(Into::into)
             .map_err(EnvironmentError::Zone),
@@ -167,7 +168,7 @@ pub async fn region(
 /// Derives the region from the name of a zone, which may be a Local Zone or Wavelength Zone.
 ///
 /// # Errors
-/// The name is not a zone's.
+/// Returns an error if the name is not the name of a zone.
 pub fn region_of_zone(zone: &str) -> Result<Box<str>, String> {
     static REGION: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"^([a-zA-Z]+-)+\d+").expect("a regular expression"));
@@ -177,18 +178,19 @@ pub fn region_of_zone(zone: &str) -> Result<Box<str>, String> {
     }
 }
 
+/// Returns the configured cluster, if there is one.
 fn configured_cluster(settings: &Settings) -> Option<Cluster> {
     let tag = settings.cluster_tag.as_deref();
-    // If both are set, they are equal.
+    // If both keys are set, their values are equal.
     let id = tag.or(settings.cluster_id.as_deref())?;
     Some(Cluster::new(id, tag.is_some()))
 }
 
-/// Reads the cluster from the tags of an instance; its ID is empty if there are none.
+/// Parses the cluster tags of an instance. Without cluster tags, the cluster's ID is empty.
 ///
 /// # Errors
-/// The tags contradict each other.
-fn cluster_of(tags: &Tags) -> Result<Cluster, String> {
+/// Returns an error if the tags contradict each other.
+fn parse_cluster_tags(tags: &Tags) -> Result<Cluster, String> {
     let mut ids = tags
         .keys()
         .filter_map(|key| key.strip_prefix(CLUSTER_TAG_PREFIX))
@@ -213,14 +215,15 @@ fn cluster_of(tags: &Tags) -> Result<Cluster, String> {
     Ok(Cluster::new(&**legacy_id, true))
 }
 
-async fn own_instance(
+/// Describes the instance on which the process runs.
+async fn describe_own_instance(
     client: &Client,
     metadata: &dyn Metadata,
     op: &Op,
 ) -> Result<Instance, EnvironmentError> {
     let what = "instance ID";
     let key = "KubernetesClusterID";
-    let id = get_metadata(metadata, INSTANCE_ID, what, key)
+    let id = get_metadata(metadata, INSTANCE_ID_PATH, what, key)
         .await?
         .ok_or(EnvironmentError::NotInMetadata { what, key })?;
     let id = InstanceId::from(id);
@@ -235,11 +238,11 @@ async fn own_instance(
         .ok_or(EnvironmentError::NoInstance(id))
 }
 
-/// Returns the VPC of the first interface that has one.
-async fn vpc_of_interfaces(metadata: &dyn Metadata) -> Result<VpcId, EnvironmentError> {
+/// Reads the VPC from the metadata service. Returns that of the first interface in a VPC.
+async fn read_vpc(metadata: &dyn Metadata) -> Result<VpcId, EnvironmentError> {
     let what = "VPC";
     let key = "VPC";
-    let macs = get_metadata(metadata, MACS, what, key)
+    let macs = get_metadata(metadata, MACS_PATH, what, key)
         .await?
         .unwrap_or_default();
     for line in macs.lines() {
@@ -247,7 +250,7 @@ async fn vpc_of_interfaces(metadata: &dyn Metadata) -> Result<VpcId, Environment
         if mac.is_empty() {
             continue;
         }
-        let path = format!("{MACS}{mac}/vpc-id");
+        let path = format!("{MACS_PATH}{mac}/vpc-id");
         if let Some(vpc) = get_metadata(metadata, &path, what, key).await? {
             return Ok(vpc.into());
         }
@@ -255,7 +258,7 @@ async fn vpc_of_interfaces(metadata: &dyn Metadata) -> Result<VpcId, Environment
     Err(EnvironmentError::NotInMetadata { what, key })
 }
 
-/// Queries the metadata service; an empty answer counts as `None`.
+/// Reads a value from the metadata service. Returns `None` if the value is missing or empty.
 async fn get_metadata(
     metadata: &dyn Metadata,
     path: &str,

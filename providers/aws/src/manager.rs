@@ -16,9 +16,10 @@ use crate::{
     tagging,
 };
 
-/// First delay between attempts to discover the environment while AWS does not answer. It doubles.
+/// First delay between attempts to discover the environment while AWS is unavailable. The delay
+/// doubles with each attempt.
 const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Limit of that delay.
+/// Maximum delay between attempts to discover the environment.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// Describes this program to the framework.
@@ -29,8 +30,8 @@ pub fn product() -> Product {
     product
 }
 
-/// Runs the manager with these arguments (without the program's name) until it ends. `connect`
-/// creates the connection to AWS from the validated cloud config.
+/// Runs the manager with these arguments (without the program's name) until the process stops.
+/// `connect` creates the connection to AWS from the validated cloud config.
 pub async fn run<C, F>(args: impl IntoIterator<Item = OsString>, connect: C) -> ExitCode
 where
     C: FnOnce(Settings) -> F,
@@ -42,22 +43,23 @@ where
     .await
 }
 
-/// Creates the provider from the flags and the cloud config that they name. Retries while AWS is
-/// unavailable.
+/// Creates the provider from the flags and from the cloud config that they name. Retries while AWS
+/// is unavailable.
 ///
 /// # Errors
-/// All validation errors of the cloud config and the tagging controller's flags together; no
-/// connection; or region, VPC or cluster cannot be found.
+/// Returns all validation errors of the cloud config and of the tagging controller's flags
+/// together. Also returns an error if there is no connection, or if region, VPC or cluster cannot
+/// be discovered.
 pub async fn build<C, F>(config: Config, connect: C) -> Result<AwsProvider, BoxError>
 where
     C: FnOnce(Settings) -> F,
     F: Future<Output = Result<Connection, BoxError>>,
 {
-    let (settings, tagging) = read(&config)?;
+    let (settings, tagging) = read_settings(&config)?;
     settings.log();
     let Connection { region, transport, metadata } = connect(settings.clone()).await?;
     let settings = Settings { region: Some(region), ..settings };
-    let mut pause = FIRST_RETRY_DELAY;
+    let mut delay = FIRST_RETRY_DELAY;
     loop {
         let connected =
             AwsProvider::connect(settings.clone(), transport.clone(), metadata.clone()).await;
@@ -68,15 +70,15 @@ where
         if !error.is_transient() {
             return Err(error.into());
         }
-        // An outage must not cause a restart loop. A signal ends the wait.
-        tracing::warn!(error = %chain(&error), ?pause, "cannot discover region, VPC and cluster yet; retrying");
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(MAX_RETRY_DELAY);
+        // Retry here, so that an outage does not cause a restart loop. A signal ends the wait.
+        tracing::warn!(error = %chain(&error), ?delay, "failed to discover region, VPC and cluster; retrying");
+        tokio::time::sleep(delay).await;
+        delay = (delay * 2).min(MAX_RETRY_DELAY);
     }
 }
 
 /// Reads the cloud config, and the tagging controller's flags if it is enabled.
-fn read(config: &Config) -> Result<(Settings, Option<tagging::Options>), BoxError> {
+fn read_settings(config: &Config) -> Result<(Settings, Option<tagging::Options>), BoxError> {
     let settings = match &config.generic.cloud_config {
         Some(file) => config::load(file),
         None => Ok(Settings::default()),
@@ -86,7 +88,7 @@ fn read(config: &Config) -> Result<(Settings, Option<tagging::Options>), BoxErro
     } else {
         Ok(None)
     };
-    // All errors are reported together.
+    // Report the errors of both sources together.
     match (settings, tagging) {
         (Ok(settings), Ok(tagging)) => Ok((settings, tagging)),
         (Err(file), Ok(_)) => Err(file.into()),

@@ -1,4 +1,4 @@
-//! Which AWS objects belong to the cluster: the ownership tags.
+//! Ownership tags, which show whether an AWS object belongs to the cluster.
 
 use std::sync::Arc;
 
@@ -16,34 +16,37 @@ pub const OTHER_CONTROLLER_TAG: &str = "elbv2.k8s.aws/cluster";
 /// Value of the cluster tag on objects that the cluster created.
 pub const OWNED: &str = "owned";
 
-/// The cluster ID and how it is written in ownership tags.
+/// The cluster ID and the form of its ownership tags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
     id: Arc<str>,
+    /// True if the legacy tag is used.
     legacy: bool,
 }
 
 impl Cluster {
-    /// Creates the cluster identity. With `legacy`, the tag `KubernetesCluster` is written and used
-    /// as filter as well. An empty ID means no cluster at all (`--allow-untagged-cloud`): every
-    /// object matches, and none is owned.
+    /// Creates a cluster. With `legacy`, the tag `KubernetesCluster` is also written, and used as
+    /// filter. An empty ID means that there is no cluster ID (`--allow-untagged-cloud`). Every
+    /// object belongs to such a cluster, but the cluster owns none.
     pub fn new(id: impl Into<Arc<str>>, legacy: bool) -> Self {
         Self { id: id.into(), legacy }
     }
 
-    /// Returns the ID; empty when there is none.
+    /// Returns the cluster ID, or empty text if there is none.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Returns whether an object belongs to this cluster, owned or shared: it has the legacy tag
-    /// with our ID, or the cluster tag with any value. Without an ID, every object does.
+    /// Returns true if an object with these tags belongs to this cluster, owned or shared. Such an
+    /// object has the legacy tag with our ID, or the cluster tag with any value. Without a cluster
+    /// ID, every object belongs to the cluster.
     pub fn has(&self, tags: &Tags) -> bool {
         self.id.is_empty() || self.has_legacy_tag(tags) || tags.contains_key(&*self.key())
     }
 
-    /// Returns whether this cluster created an object: it has the legacy tag with our ID, or the
-    /// cluster tag with value `owned`. Without an ID, no object does.
+    /// Returns true if this cluster created an object with these tags. Such an object has the
+    /// legacy tag with our ID, or the cluster tag with value `owned`. Without a cluster ID, the
+    /// cluster owns no object.
     pub fn owns(&self, tags: &Tags) -> bool {
         if self.id.is_empty() {
             return false;
@@ -52,12 +55,12 @@ impl Cluster {
         self.has_legacy_tag(tags) || cluster_tag.is_some_and(|value| **value == *OWNED)
     }
 
-    /// Returns whether any cluster's tag is present.
+    /// Returns true if the tags contain the cluster tag of any cluster.
     pub fn any(tags: &Tags) -> bool {
         tags.keys().any(|key| key.starts_with(CLUSTER_TAG_PREFIX))
     }
 
-    /// Returns the tags of objects that the cluster creates, without the Service's tag.
+    /// Returns the ownership tags for objects that the cluster creates, without the Service's tag.
     pub fn tags(&self) -> Tags {
         let mut tags = Tags::new();
         if !self.id.is_empty() {
@@ -69,7 +72,7 @@ impl Cluster {
         tags
     }
 
-    /// Returns the filter for objects of the cluster; `None` without an ID.
+    /// Returns the filter for objects of the cluster, or `None` if there is no cluster ID.
     pub fn filter(&self) -> Option<Filter> {
         if self.id.is_empty() {
             None

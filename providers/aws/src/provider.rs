@@ -1,4 +1,4 @@
-//! The provider: all parts of this crate, combined for one account, region, VPC and cluster.
+//! The AWS provider, which combines all capabilities for one account, region, VPC and cluster.
 
 use std::{
     collections::BTreeSet,
@@ -35,8 +35,8 @@ use crate::{
 /// Name of the provider for `--cloud-provider`, and scheme of its provider IDs.
 pub const NAME: &str = "aws";
 
-/// Maximum time that the start waits for the listing of all instances, which only saves requests
-/// later.
+/// Time limit for listing all instances at the start. The listing only saves requests later, so it
+/// must not delay the start for long.
 const PRIME_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The AWS provider.
@@ -47,28 +47,29 @@ pub struct AwsProvider {
     routes: Ec2Routes,
     load_balancers: NetworkLoadBalancers,
     tagging: Option<tagging::Options>,
-    /// Whether the request metrics are registered: `start` may be called again.
-    registered: Mutex<bool>,
+    /// True if the request metrics are registered. `start` may be called more than once.
+    metrics_registered: Mutex<bool>,
 }
 
 impl AwsProvider {
-    /// Creates a provider and discovers its environment, from the configuration alone if that is
-    /// complete.
+    /// Creates a provider and discovers its environment. If the configuration is complete, no
+    /// request is sent.
     ///
     /// # Errors
-    /// Region, VPC or cluster are neither configured nor found.
+    /// Returns an error if the region or the VPC is neither configured nor found, or if the cluster
+    /// cannot be determined.
     pub async fn connect(
         settings: Settings,
         transport: Arc<dyn Transport>,
         metadata: Arc<dyn Metadata>,
     ) -> Result<Self, EnvironmentError> {
         let client = Client::new(transport).with_limits(&settings.limits);
-        // Leadership is not needed: discovery only reads.
+        // Discovery only reads, so it does not need leadership.
         let op = Op::new("", CancellationToken::new(), WriteGate::always_closed());
         let AwsEnvironment { region, vpc, subnet, cluster } =
             environment::discover(&settings, &client, &*metadata, &op).await?;
         let settings = Settings { region: Some((&*region).into()), subnet, ..settings };
-        tracing::info!(%region, %vpc, cluster = cluster.id(), "AWS");
+        tracing::info!(%region, %vpc, cluster = cluster.id(), "discovered the AWS environment");
         if cluster.id().is_empty() {
             tracing::error!(
                 "AWS cloud failed to find ClusterID: the own instance has no tag kubernetes.io/cluster/<ID>, and the \
@@ -79,7 +80,7 @@ impl AwsProvider {
         Ok(Self::new(scope))
     }
 
-    /// Creates a provider for a known scope.
+    /// Creates a provider for a scope that is already discovered.
     pub fn new(scope: Scope) -> Self {
         let instance_cache = InstanceCache::new(scope.clone());
         let instances = Ec2Instances::new(scope.clone(), instance_cache.clone());
@@ -92,11 +93,11 @@ impl AwsProvider {
             routes,
             load_balancers,
             tagging: None,
-            registered: Mutex::new(false),
+            metrics_registered: Mutex::new(false),
         }
     }
 
-    /// Sets the options of the tagging controller; `None` means that there is no such controller.
+    /// Sets the options of the tagging controller. With `None`, the controller does not run.
     #[must_use]
     pub fn with_tagging(mut self, options: Option<tagging::Options>) -> Self {
         self.tagging = options;
@@ -108,14 +109,14 @@ impl AwsProvider {
         &self.scope
     }
 
-    /// Registers the request metrics, once.
+    /// Registers the request metrics, unless they are registered already.
     fn register_metrics(&self, registry: &Registry) -> Result<(), CloudError> {
-        let mut registered = self.registered.lock();
+        let mut registered = self.metrics_registered.lock();
         if *registered {
             return Ok(());
         }
         if let Err(error) = self.scope.client.register(registry) {
-            let message = "metrics of AWS requests cannot be registered";
+            let message = "cannot register the metrics of AWS requests";
             return Err(CloudError::invalid_input(message).with_source(error));
         }
         *registered = true;
@@ -123,10 +124,10 @@ impl AwsProvider {
     }
 
     /// Lists all instances of the cluster into the cache, so that nodes need not be queried in
-    /// small groups. An optimization: everything works without it.
+    /// small groups. This is an optimization, so an error is only logged.
     async fn prime_instance_cache(&self, op: &Op) {
         if let Err(error) = self.instance_cache.list_all(op).await {
-            tracing::warn!(%error, "instances cannot be listed yet");
+            tracing::warn!(%error, "failed to list the cluster's instances at the start");
         }
     }
 }
@@ -152,8 +153,9 @@ impl CloudProvider for AwsProvider {
         !self.scope.cluster.id().is_empty()
     }
 
-    /// The scheme of the provider ID decides. A malformed ID with our scheme is ours, so that it is
-    /// reported. So is an ID without a scheme, which is a bare instance ID.
+    /// Returns the ownership by the scheme of the provider ID. A malformed ID with our scheme is
+    /// ours, so that it gets reported. An ID without a scheme is ours, too, because it is a bare
+    /// instance ID.
     fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
         if let Some(provider_id) = &node.provider_id
             && let Some((scheme, _)) = provider_id.split_once("://")
@@ -177,7 +179,7 @@ impl CloudProvider for AwsProvider {
         &WRITES
     }
 
-    /// All labels, because annotations of Services can select target nodes by any label.
+    /// Requests all labels, because annotations of Services can select target nodes by any label.
     fn node_fields(&self) -> NodeFields {
         NodeFields { all_labels: true, ..NodeFields::default() }
     }

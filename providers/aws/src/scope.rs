@@ -1,4 +1,4 @@
-//! The scope that all parts of the provider share: one account, region, VPC and cluster.
+//! The account, region, VPC and cluster that all parts of the provider share.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::{api::VpcId, client::Client, config::SharedSettings, ownership_tags::
 pub struct Scope {
     /// Client for AWS.
     pub client: Client,
-    /// The cluster.
+    /// The cluster and its ownership tags.
     pub cluster: Cluster,
     /// Region, such as `us-west-2`.
     pub region: Arc<str>,
     /// The cluster's VPC.
     pub vpc: VpcId,
-    /// The configuration.
+    /// The validated cloud config.
     pub settings: SharedSettings,
 }

@@ -1,15 +1,16 @@
-//! The table of requests, from which their types, actions and answers are made.
+//! Defines all requests in one table, from which their actions and the types of their answers are
+//! generated.
 
 #[allow(
     clippy::wildcard_imports,
-    reason = "the table below names nearly every type of both"
+    reason = "the table below names nearly every type of both modules"
 )]
 use super::{Page, Tags, ec2::*, elb::*};
 use crate::api::SecurityGroupId;
 
-/// One kind of request, with its own type of answer.
+/// A request, which determines the type of its answer.
 pub trait Request: Clone + Send + 'static {
-    /// The answer.
+    /// Type of the answer.
     type Reply: Send;
     /// Action of the request.
     const ACTION: Action;
@@ -17,14 +18,14 @@ pub trait Request: Clone + Send + 'static {
     /// Wraps the request.
     fn into_call(self) -> Call;
 
-    /// Unwraps the answer; `None` if it answers another kind of request.
+    /// Unwraps the answer. Returns `None` if it belongs to another kind of request.
     fn from_reply(reply: Reply) -> Option<Self::Reply>;
 }
 
 /// An AWS service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Service {
-    /// EC2.
+    /// Elastic Compute Cloud.
     Ec2,
     /// Elastic Load Balancing v2.
     Elb,
@@ -51,27 +52,27 @@ impl Service {
     }
 }
 
-/// Whether a request reads or writes, for rate limits and the write gate.
+/// Class of a request, for rate limits, retries and the write gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestClass {
-    /// Reads.
+    /// Changes nothing.
     Read,
-    /// Changes something.
+    /// Changes something, and therefore has to pass the write gate.
     Write,
 }
 
 macro_rules! calls {
     ($($name:ident = $service:ident $wire:literal $class:ident $operation:literal -> $reply:ty),* $(,)?) => {
-        /// A request.
+        /// A request of any kind.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Call {
             $(#[doc = concat!("`", $wire, "`.")] $name($name)),*
         }
 
-        /// An answer.
+        /// An answer to a request of any kind.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Reply {
-            $(#[doc = concat!("To `", $wire, "`.")] $name($reply)),*
+            $(#[doc = concat!("Answer to `", $wire, "`.")] $name($reply)),*
         }
 
         /// Kind of a request.
@@ -100,7 +101,7 @@ macro_rules! calls {
                 match self { $(Self::$name => Service::$service),* }
             }
 
-            /// Returns whether the action reads or writes.
+            /// Returns the class of the action's requests.
             pub fn class(self) -> RequestClass {
                 match self { $(Self::$name => RequestClass::$class),* }
             }
@@ -189,7 +190,7 @@ calls! {
     DeleteClassic = Classic "DeleteLoadBalancer" Write "delete_classic_load_balancer" -> (),
 }
 
-/// Returns the object that a write changes, for the log of mutations.
+/// Returns the object that a write changes, for the log of mutations. Returns empty text for reads.
 pub(crate) fn object_of(call: &Call) -> String {
     fn list<T: std::fmt::Display>(objects: &[T]) -> String {
         match objects {

@@ -7,28 +7,28 @@ use super::{EniId, Filter, InstanceId, RouteTableId, SecurityGroupId, SubnetId, 
 /// Describes instances: by ID (at most 1,000), or by filters, page by page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribeInstances {
-    /// By ID; an unknown one fails the whole request (`InvalidInstanceID.NotFound`).
+    /// IDs; an unknown one fails the whole request (`InvalidInstanceID.NotFound`).
     pub ids: Vec<InstanceId>,
-    /// Filters.
+    /// Filters that the result has to match; empty for no restriction.
     pub filters: Vec<Filter>,
     /// Instances per page, 5 to 1,000; not together with `ids`.
     pub max_results: Option<u16>,
-    /// Token of the page.
+    /// Token of the page to read; `None` for the first page.
     pub token: Option<String>,
 }
 
 /// An instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// ID.
+    /// ID of the instance.
     pub id: InstanceId,
-    /// State; `None` if the answer has none.
+    /// State; `None` if AWS returned none.
     pub state: Option<InstanceState>,
-    /// Type, such as `m6g.large`; empty if the answer has none.
+    /// Instance type, such as `m6g.large`; empty if AWS returned none.
     pub instance_type: Box<str>,
     /// Zone, such as `us-west-2a`.
     pub zone: Box<str>,
-    /// VPC.
+    /// VPC in which the instance is.
     pub vpc: Option<VpcId>,
     /// Subnet of the primary interface.
     pub subnet: Option<SubnetId>,
@@ -44,9 +44,9 @@ pub struct Instance {
     pub interfaces: Vec<InstanceInterface>,
     /// Security groups of the primary interface: ID and name.
     pub security_groups: Vec<(SecurityGroupId, Box<str>)>,
-    /// Whether the source/destination check of the primary interface is on.
+    /// True if the source/destination check of the primary interface is on.
     pub source_dest_check: Option<bool>,
-    /// Tags.
+    /// Tags of the instance.
     pub tags: Tags,
 }
 
@@ -72,11 +72,11 @@ pub enum InstanceState {
 /// A network interface in the description of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceInterface {
-    /// ID.
+    /// ID of the network interface.
     pub id: EniId,
     /// `attachment.deviceIndex`; `None` without attachment.
     pub device_index: Option<i32>,
-    /// Whether its status is `in-use`.
+    /// True if the status is `in-use`.
     pub in_use: bool,
     /// Private IPv4 addresses, primary first.
     pub private_ips: Vec<Box<str>>,
@@ -84,27 +84,27 @@ pub struct InstanceInterface {
     pub ipv6_addresses: Vec<Box<str>>,
     /// Delegated prefixes, IPv4 and IPv6.
     pub prefixes: Vec<IpNet>,
-    /// Whether its source/destination check is on.
+    /// True if the source/destination check is on.
     pub source_dest_check: Option<bool>,
-    /// Security groups.
+    /// IDs of the security groups of the network interface.
     pub security_groups: Vec<SecurityGroupId>,
 }
 
 /// Describes network interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribeNetworkInterfaces {
-    /// Filters.
+    /// Filters that the result has to match; empty for no restriction.
     pub filters: Vec<Filter>,
-    /// Token of the page.
+    /// Token of the page to read; `None` for the first page.
     pub token: Option<String>,
 }
 
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkInterface {
-    /// ID.
+    /// ID of the network interface.
     pub id: EniId,
-    /// Zone.
+    /// Zone in which the network interface is.
     pub zone: Box<str>,
     /// Private DNS name; empty if there is none.
     pub private_dns_name: Box<str>,
@@ -114,7 +114,7 @@ pub struct NetworkInterface {
     pub private_ips: Vec<Box<str>>,
     /// IPv6 addresses.
     pub ipv6_addresses: Vec<Box<str>>,
-    /// Security groups.
+    /// IDs of the security groups of the network interface.
     pub security_groups: Vec<SecurityGroupId>,
     /// Instance that it is attached to.
     pub instance: Option<InstanceId>,
@@ -138,40 +138,40 @@ pub struct AvailabilityZone {
 /// Describes the network topology of instances.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribeInstanceTopology {
-    /// By ID, at most 100.
+    /// IDs of the instances, at most 100.
     pub ids: Vec<InstanceId>,
-    /// Token of the page.
+    /// Token of the page to read; `None` for the first page.
     pub token: Option<String>,
 }
 
 /// Network topology of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceTopology {
-    /// The instance.
+    /// ID of the instance.
     pub id: InstanceId,
-    /// Network nodes, outermost first.
+    /// Network nodes above the instance, outermost first.
     pub network_nodes: Vec<Box<str>>,
 }
 
 /// Describes subnets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribeSubnets {
-    /// By ID.
+    /// IDs of the subnets; empty for no restriction.
     pub ids: Vec<SubnetId>,
-    /// By filters.
+    /// Filters that the result has to match; empty for no restriction.
     pub filters: Vec<Filter>,
-    /// Token of the page.
+    /// Token of the page to read; `None` for the first page.
     pub token: Option<String>,
 }
 
 /// A subnet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subnet {
-    /// ID.
+    /// ID of the subnet.
     pub id: SubnetId,
-    /// VPC.
+    /// VPC in which the subnet is.
     pub vpc: VpcId,
-    /// Zone.
+    /// Zone in which the subnet is.
     pub zone: Box<str>,
     /// IPv4 CIDR; `None` in an IPv6-only subnet.
     pub cidr: Option<Ipv4Net>,
@@ -179,23 +179,23 @@ pub struct Subnet {
     pub ipv6_cidrs: Vec<Ipv6Net>,
     /// Free IPv4 addresses.
     pub free_ips: u32,
-    /// Tags.
+    /// Tags of the subnet.
     pub tags: Tags,
 }
 
 /// Describes VPCs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribeVpcs {
-    /// By ID.
+    /// IDs of the VPCs; empty for no restriction.
     pub ids: Vec<VpcId>,
-    /// Token of the page.
+    /// Token of the page to read; `None` for the first page.
     pub token: Option<String>,
 }
 
 /// A VPC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vpc {
-    /// ID.
+    /// ID of the VPC.
     pub id: VpcId,
     /// Associated CIDRs, IPv4 and IPv6.
     pub cidrs: Vec<IpNet>,
@@ -204,28 +204,28 @@ pub struct Vpc {
 /// Describes route tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribeRouteTables {
-    /// By ID.
+    /// IDs of the route tables; empty for no restriction.
     pub ids: Vec<RouteTableId>,
-    /// By filters.
+    /// Filters that the result has to match; empty for no restriction.
     pub filters: Vec<Filter>,
-    /// Token of the page.
+    /// Token of the page to read; `None` for the first page.
     pub token: Option<String>,
 }
 
 /// A route table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteTable {
-    /// ID.
+    /// ID of the route table.
     pub id: RouteTableId,
-    /// VPC.
+    /// VPC in which the route table is.
     pub vpc: VpcId,
     /// Subnets with an explicit association.
     pub subnets: Vec<SubnetId>,
-    /// Whether it is the VPC's main table.
+    /// True for the VPC's main route table.
     pub main: bool,
-    /// Routes.
+    /// All routes of the table.
     pub routes: Vec<Route>,
-    /// Tags.
+    /// Tags of the route table.
     pub tags: Tags,
 }
 
@@ -234,7 +234,7 @@ pub struct RouteTable {
 pub struct Route {
     /// Destination, v4 or v6; `None` for prefix lists.
     pub destination: Option<IpNet>,
-    /// Whether its state is `blackhole`.
+    /// True if the state is `blackhole`, because the target does not exist or is stopped.
     pub blackhole: bool,
     /// Target instance.
     pub instance: Option<InstanceId>,
@@ -258,11 +258,11 @@ macro_rules! route_requests {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct $name {
-            /// Table.
+            /// Route table to change.
             pub table: RouteTableId,
-            /// Destination.
+            /// Destination of the route.
             pub destination: IpNet,
-            /// Target.
+            /// Target of the route.
             pub target: RouteTarget,
         }
     )*};
@@ -278,16 +278,16 @@ route_requests! {
 /// Deletes a route (`InvalidRoute.NotFound`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeleteRoute {
-    /// Table.
+    /// Route table to change.
     pub table: RouteTableId,
-    /// Destination.
+    /// Destination of the route.
     pub destination: IpNet,
 }
 
 /// Turns the source/destination check of an instance with one interface on or off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModifyInstanceAttribute {
-    /// Which one.
+    /// ID of the instance.
     pub id: InstanceId,
     /// New value.
     pub source_dest_check: bool,
@@ -296,7 +296,7 @@ pub struct ModifyInstanceAttribute {
 /// Turns the source/destination check of a network interface on or off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModifyNetworkInterfaceAttribute {
-    /// Which one.
+    /// ID of the network interface.
     pub id: EniId,
     /// New value.
     pub source_dest_check: bool,
@@ -305,28 +305,28 @@ pub struct ModifyNetworkInterfaceAttribute {
 /// Describes security groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribeSecurityGroups {
-    /// By ID (`InvalidGroup.NotFound`).
+    /// IDs; an unknown one fails the request (`InvalidGroup.NotFound`).
     pub ids: Vec<SecurityGroupId>,
-    /// By filters.
+    /// Filters that the result has to match; empty for no restriction.
     pub filters: Vec<Filter>,
-    /// Token of the page.
+    /// Token of the page to read; `None` for the first page.
     pub token: Option<String>,
 }
 
 /// A security group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecurityGroup {
-    /// ID.
+    /// ID of the security group.
     pub id: SecurityGroupId,
-    /// Name.
+    /// Name of the security group.
     pub name: Box<str>,
-    /// Description.
+    /// Description of the security group.
     pub description: Box<str>,
-    /// VPC.
+    /// VPC in which the security group is.
     pub vpc: Option<VpcId>,
     /// Ingress rules, one per source.
     pub ingress: Vec<Rule>,
-    /// Tags.
+    /// Tags of the security group.
     pub tags: Tags,
 }
 
@@ -337,7 +337,7 @@ pub struct Rule {
     pub protocol: Box<str>,
     /// First and last port; for ICMP, type and code. `None` for all.
     pub ports: Option<(i32, i32)>,
-    /// Source.
+    /// Source of the admitted traffic.
     pub source: RuleSource,
     /// Description; empty if there is none.
     pub description: Box<str>,
@@ -357,20 +357,20 @@ pub enum RuleSource {
 /// Creates a security group with its tags (`InvalidGroup.Duplicate`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateSecurityGroup {
-    /// Name.
+    /// Name of the new security group.
     pub name: Box<str>,
-    /// Description.
+    /// Description of the new security group.
     pub description: Box<str>,
-    /// VPC.
+    /// VPC in which to create it.
     pub vpc: VpcId,
-    /// Tags.
+    /// Tags of the new security group.
     pub tags: Tags,
 }
 
 /// Deletes a security group (`DependencyViolation`, `InvalidGroup.NotFound`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeleteSecurityGroup {
-    /// Which one.
+    /// ID of the security group.
     pub id: SecurityGroupId,
 }
 
@@ -378,35 +378,35 @@ pub struct DeleteSecurityGroup {
 /// `RulesPerSecurityGroupLimitExceeded`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorizeSecurityGroupIngress {
-    /// Group.
+    /// ID of the security group.
     pub id: SecurityGroupId,
-    /// Rules.
+    /// Rules to add.
     pub rules: Vec<Rule>,
 }
 
 /// Removes ingress rules (`InvalidPermission.NotFound`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevokeSecurityGroupIngress {
-    /// Group.
+    /// ID of the security group.
     pub id: SecurityGroupId,
-    /// Rules.
+    /// Rules to remove.
     pub rules: Vec<Rule>,
 }
 
 /// Adds tags to EC2 objects, at most 1,000.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateTags {
-    /// IDs.
+    /// IDs of the objects.
     pub resources: Vec<Box<str>>,
-    /// Tags.
+    /// Tags to add.
     pub tags: Tags,
 }
 
 /// Removes tags with these keys and values from EC2 objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeleteTags {
-    /// IDs.
+    /// IDs of the objects.
     pub resources: Vec<Box<str>>,
-    /// Tags.
+    /// Tags to remove.
     pub tags: Tags,
 }

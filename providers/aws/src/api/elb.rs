@@ -99,7 +99,7 @@ wire_enum! {
 wire_enum! {
     /// Kind of targets of a target group.
     TargetType {
-        /// Instances.
+        /// IDs of the instances.
         Instance = "instance",
         /// IP addresses.
         Ip = "ip",
@@ -128,16 +128,16 @@ pub struct DescribeLoadBalancers {
     pub names: Vec<Box<str>>,
     /// By ARN.
     pub arns: Vec<LoadBalancerArn>,
-    /// Token of the page.
+    /// Token of the page to read; `None` for the first page.
     pub token: Option<String>,
 }
 
 /// A load balancer of the v2 API. Not necessarily a network load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadBalancer {
-    /// ARN.
+    /// ARN of the load balancer.
     pub arn: LoadBalancerArn,
-    /// Name.
+    /// Name of the load balancer.
     pub name: Box<str>,
     /// DNS name; empty if there is none.
     pub dns_name: Box<str>,
@@ -147,21 +147,21 @@ pub struct LoadBalancer {
     pub scheme: Option<Scheme>,
     /// State; `None` for one that this version does not know.
     pub state: Option<LoadBalancerState>,
-    /// Why it is in this state; empty if AWS gives no reason.
+    /// Reason for the state; empty if AWS returned none.
     pub state_reason: Box<str>,
-    /// VPC.
+    /// VPC in which the load balancer is.
     pub vpc: Option<VpcId>,
-    /// Address families.
+    /// Address families of the load balancer.
     pub ip_address_type: Option<IpAddressType>,
     /// Subnets, with the addresses in each.
     pub zones: Vec<LoadBalancerZone>,
-    /// Security groups.
+    /// IDs of the security groups of the load balancer.
     pub security_groups: Vec<SecurityGroupId>,
     /// `EnforceSecurityGroupInboundRulesOnPrivateLinkTraffic`: `on` or `off`.
     pub private_link_rules: Option<bool>,
     /// `EnablePrefixForIpv6SourceNat`: `on` or `off`.
     pub ipv6_source_nat: Option<bool>,
-    /// When it was created.
+    /// Time of creation.
     pub created: Option<Timestamp>,
 }
 
@@ -196,7 +196,7 @@ pub struct CreateLoadBalancer {
     pub security_groups: Vec<SecurityGroupId>,
     /// `EnablePrefixForIpv6SourceNat`.
     pub ipv6_source_nat: Option<bool>,
-    /// Tags.
+    /// Tags of the new load balancer.
     pub tags: Tags,
 }
 
@@ -216,7 +216,7 @@ pub struct SubnetMapping {
 /// Sets the subnets of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetSubnets {
-    /// Load balancer.
+    /// Load balancer to change.
     pub arn: LoadBalancerArn,
     /// All subnets.
     pub subnets: Vec<SubnetMapping>,
@@ -229,7 +229,7 @@ pub struct SetSubnets {
 /// Sets the address families of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetIpAddressType {
-    /// Load balancer.
+    /// Load balancer to change.
     pub arn: LoadBalancerArn,
     /// Address families.
     pub ip_address_type: IpAddressType,
@@ -239,7 +239,7 @@ pub struct SetIpAddressType {
 /// otherwise).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetSecurityGroups {
-    /// Load balancer.
+    /// Load balancer to change.
     pub arn: LoadBalancerArn,
     /// All groups.
     pub groups: Vec<SecurityGroupId>,
@@ -252,7 +252,7 @@ macro_rules! by_arn {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct $name {
-            /// Which one.
+            /// ARN of the object.
             pub arn: $arn,
         }
     )*};
@@ -284,7 +284,7 @@ macro_rules! set_attributes {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct $name {
-            /// Which one.
+            /// ARN of the object.
             pub arn: $arn,
             /// Attributes to set; others keep their values.
             pub attributes: Attributes,
@@ -305,28 +305,28 @@ set_attributes! {
 /// 400 per page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribeTargetGroups {
-    /// Of this load balancer; the answer is empty if it has none.
+    /// Load balancer whose target groups to describe. The answer is empty if it has none.
     pub load_balancer: Option<LoadBalancerArn>,
-    /// By ARN (`TargetGroupNotFound`).
+    /// ARNs; an unknown one fails the request (`TargetGroupNotFound`).
     pub arns: Vec<TargetGroupArn>,
-    /// By name (`TargetGroupNotFound`).
+    /// Names; an unknown one fails the request (`TargetGroupNotFound`).
     pub names: Vec<Box<str>>,
-    /// Token of the page.
+    /// Token of the page to read; `None` for the first page.
     pub token: Option<String>,
 }
 
 /// A target group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetGroup {
-    /// ARN.
+    /// ARN of the target group.
     pub arn: TargetGroupArn,
-    /// Name.
+    /// Name of the target group.
     pub name: Box<str>,
     /// Protocol; `None` for one that this version does not know.
     pub protocol: Option<ElbProtocol>,
     /// Port; 0 if there is none.
     pub port: u16,
-    /// VPC.
+    /// VPC in which the target group is.
     pub vpc: Option<VpcId>,
     /// Kind of its targets; `None` for one that this version does not know.
     pub target_type: Option<TargetType>,
@@ -341,7 +341,7 @@ pub struct TargetGroup {
 /// A health check.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HealthCheck {
-    /// Protocol.
+    /// Protocol of the health check.
     pub protocol: HealthProtocol,
     /// `traffic-port` or a number.
     pub port: HealthPort,
@@ -383,26 +383,26 @@ impl fmt::Display for HealthPort {
 pub struct CreateTargetGroup {
     /// Name, at most 32 characters.
     pub name: Box<str>,
-    /// Protocol.
+    /// Protocol of the new target group.
     pub protocol: ElbProtocol,
-    /// Port.
+    /// Port of the new target group.
     pub port: NonZeroU16,
-    /// VPC.
+    /// VPC in which to create it.
     pub vpc: VpcId,
     /// Kind of its targets.
     pub target_type: TargetType,
     /// Address family; `None` for AWS' default (IPv4).
     pub ip_address_type: Option<IpAddressType>,
-    /// Health check.
+    /// Health check of the targets.
     pub health_check: HealthCheck,
-    /// Tags.
+    /// Tags of the new target group.
     pub tags: Tags,
 }
 
 /// Changes the health check of a target group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModifyTargetGroup {
-    /// Which one.
+    /// ARN of the target group.
     pub arn: TargetGroupArn,
     /// New health check.
     pub health_check: HealthCheck,
@@ -413,7 +413,7 @@ pub struct ModifyTargetGroup {
 pub struct Target {
     /// Instance ID or address.
     pub id: Box<str>,
-    /// Port.
+    /// Port of the target.
     pub port: u16,
     /// `all` for an address outside the VPC.
     pub zone: Option<Box<str>>,
@@ -426,7 +426,7 @@ pub struct TargetHealth {
     pub target: Target,
     /// `initial`, `healthy`, `unhealthy`, `draining`, `unused`, `unavailable`.
     pub state: Box<str>,
-    /// Reason code, such as `Target.DeregistrationInProgress`; empty if AWS gives none.
+    /// Reason code, such as `Target.DeregistrationInProgress`; empty if AWS returned none.
     pub reason: Box<str>,
 }
 
@@ -434,7 +434,7 @@ pub struct TargetHealth {
 /// not an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegisterTargets {
-    /// Target group.
+    /// ARN of the target group.
     pub arn: TargetGroupArn,
     /// Targets, at most 200.
     pub targets: Vec<Target>,
@@ -443,7 +443,7 @@ pub struct RegisterTargets {
 /// Deregisters targets. A target that is not registered is not an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeregisterTargets {
-    /// Target group.
+    /// ARN of the target group.
     pub arn: TargetGroupArn,
     /// Targets, at most 200.
     pub targets: Vec<Target>,
@@ -454,16 +454,16 @@ pub struct DeregisterTargets {
 pub struct DescribeListeners {
     /// Load balancer (`LoadBalancerNotFound`).
     pub load_balancer: LoadBalancerArn,
-    /// Token of the page.
+    /// Token of the page to read; `None` for the first page.
     pub token: Option<String>,
 }
 
 /// A listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// ARN.
+    /// ARN of the listener.
     pub arn: ListenerArn,
-    /// Port.
+    /// Port of the listener.
     pub port: u16,
     /// Protocol; `None` for one that this version does not know.
     pub protocol: Option<ElbProtocol>,
@@ -480,9 +480,9 @@ pub struct Listener {
 /// Settings of a listener.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerSpec {
-    /// Port.
+    /// Port of the listener.
     pub port: NonZeroU16,
-    /// Protocol.
+    /// Protocol of the listener.
     pub protocol: ElbProtocol,
     /// Target group to which it forwards.
     pub target_group: TargetGroupArn,
@@ -497,29 +497,29 @@ pub struct ListenerSpec {
 /// Creates a listener (`DuplicateListener`, `CertificateNotFound`, …).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateListener {
-    /// Load balancer.
+    /// ARN of the load balancer.
     pub load_balancer: LoadBalancerArn,
-    /// Settings.
+    /// Settings of the listener.
     pub spec: ListenerSpec,
-    /// Tags.
+    /// Tags of the new listener.
     pub tags: Tags,
 }
 
 /// Changes a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModifyListener {
-    /// Which one.
+    /// ARN of the listener.
     pub arn: ListenerArn,
-    /// Settings.
+    /// Settings of the listener.
     pub spec: ListenerSpec,
 }
 
 /// A certificate of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// ARN.
+    /// ARN of the certificate.
     pub arn: Box<str>,
-    /// Whether it is the default one.
+    /// True for the listener's default certificate.
     pub default: bool,
 }
 
@@ -551,7 +551,7 @@ pub const MAX_TAGGED: usize = 20;
 /// A missing one fails the whole request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescribeElbTags {
-    /// ARNs.
+    /// ARNs of the objects.
     pub arns: Vec<Box<str>>,
 }
 
@@ -560,7 +560,7 @@ pub struct DescribeElbTags {
 pub struct AddElbTags {
     /// ARNs, at most 20.
     pub arns: Vec<Box<str>>,
-    /// Tags.
+    /// Tags to add.
     pub tags: Tags,
 }
 
@@ -569,38 +569,38 @@ pub struct AddElbTags {
 pub struct RemoveElbTags {
     /// ARNs, at most 20.
     pub arns: Vec<Box<str>>,
-    /// Keys.
+    /// Keys of the tags to remove.
     pub keys: Vec<Box<str>>,
 }
 
 /// Describes classic load balancers: by name (`LoadBalancerNotFound`), or all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribeClassic {
-    /// Names.
+    /// Names of the load balancers.
     pub names: Vec<Box<str>>,
-    /// Token of the page.
+    /// Token of the page to read; `None` for the first page.
     pub token: Option<String>,
 }
 
 /// A classic load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassicLoadBalancer {
-    /// Name.
+    /// Name of the load balancer.
     pub name: Box<str>,
     /// DNS name.
     pub dns_name: Box<str>,
     /// Registered instances.
     pub instances: Vec<InstanceId>,
-    /// Security groups.
+    /// IDs of the security groups of the load balancer.
     pub security_groups: Vec<SecurityGroupId>,
-    /// When it was created.
+    /// Time of creation.
     pub created: Option<Timestamp>,
 }
 
 /// Describes the tags of classic load balancers, at most 20.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescribeClassicTags {
-    /// Names.
+    /// Names of the load balancers.
     pub names: Vec<Box<str>>,
 }
 
@@ -609,9 +609,9 @@ macro_rules! classic_members {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct $name {
-            /// Load balancer.
+            /// Load balancer to change.
             pub name: Box<str>,
-            /// Instances.
+            /// IDs of the instances.
             pub instances: Vec<InstanceId>,
         }
     )*};
@@ -627,6 +627,6 @@ classic_members! {
 /// Deletes a classic load balancer. Succeeds if it does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeleteClassic {
-    /// Name.
+    /// Name of the load balancer.
     pub name: Box<str>,
 }

@@ -6,43 +6,45 @@ use ccm_core::provider::CloudError;
 
 use super::Action;
 
-/// A request that failed.
+/// Error of a request to AWS.
 ///
-/// `Display` names the action and AWS' answer; the [`client`](crate::client) module converts it to
-/// a [`CloudError`].
+/// `Display` shows the action and AWS' answer. The [`client`](crate::client) module converts the
+/// error to a [`CloudError`].
 #[derive(Clone, Debug)]
 pub struct AwsError {
     /// Action of the request; `None` for the metadata service.
     pub action: Option<Action>,
-    /// Why it failed.
+    /// Cause of the failure.
     pub cause: AwsErrorCause,
 }
 
-/// Why a request failed.
+/// Cause of the failure of a request.
 #[derive(Clone, Debug)]
 pub enum AwsErrorCause {
     /// AWS answered with an error.
     Response {
-        /// Error code, such as `InvalidInstanceID.NotFound`, as on the wire: without `Exception`
-        /// where the SDK adds it.
+        /// Error code, such as `InvalidInstanceID.NotFound`, spelled as on the wire (without the
+        /// suffix `Exception` that the SDK adds to some).
         code: Box<str>,
         /// Human-readable message.
         message: Box<str>,
-        /// HTTP status.
+        /// HTTP status of the answer.
         status: u16,
-        /// AWS' ID of the request.
+        /// ID that AWS assigned to the request.
         request_id: Option<Box<str>>,
     },
-    /// There is no readable answer. AWS may have carried out the request.
+    /// AWS returned no readable answer. It may have carried out the request.
     NoResponse(Arc<dyn std::error::Error + Send + Sync>),
-    /// Not sent, because our own rate limit is exceeded. It may be sent after this time.
+    /// The request was not sent, because our own rate limit is exceeded. It may be sent after this
+    /// time.
     RateLimited(Duration),
-    /// Not sent, or not waited for, because leadership was lost or the operation was cancelled.
+    /// The request was not sent, or its answer was not awaited, because leadership was lost or the
+    /// operation was canceled.
     NotSent(CloudError),
 }
 
 impl AwsError {
-    /// Creates the error of an answer.
+    /// Creates the error for an answer with an error code.
     pub fn response(
         action: Action,
         status: u16,
@@ -58,7 +60,7 @@ impl AwsError {
         Self { action: Some(action), cause }
     }
 
-    /// Creates the error of a missing answer.
+    /// Creates the error for a missing or unusable answer.
     pub fn no_response(
         action: Action,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -69,13 +71,13 @@ impl AwsError {
         }
     }
 
-    /// Returns AWS' message without the session token. AWS includes the token when a signature is
-    /// wrong, because it then repeats the request as it understood it, with all headers.
+    /// Removes the session token from AWS' message. If a signature is wrong, AWS' message contains
+    /// the request with all headers, including the token.
     pub fn redacted_message(message: &str) -> Box<str> {
         ccm_core::redact::redact_credentials(message).into()
     }
 
-    /// Returns the error code of the answer; empty when there is none.
+    /// Returns the error code of the answer, or empty text if there was no answer.
     pub fn code(&self) -> &str {
         match &self.cause {
             AwsErrorCause::Response { code, .. } => code,
@@ -83,7 +85,7 @@ impl AwsError {
         }
     }
 
-    /// Returns whether AWS answered with this code.
+    /// Returns true if AWS answered with this code.
     pub fn has_code(&self, code: &str) -> bool {
         self.code() == code
     }

@@ -1,4 +1,4 @@
-//! Types of IDs and ARNs.
+//! A type for each kind of ID and ARN, so that they cannot be confused.
 
 use std::{fmt, ops::Deref, sync::Arc};
 

@@ -1,9 +1,9 @@
-//! Interface to AWS: one small trait, plain values and typed errors.
+//! Interface to AWS, consisting of one small trait, plain values and typed errors.
 //!
-//! [`Transport`] sends one [`Call`]. The SDK implements it (in the folder `sdk`, the only place
-//! that names the SDK), and so does the in-memory AWS of the tests. Whatever concerns every request
-//! (rate limits, retries, metrics, injected faults) wraps it once. Callers use
-//! [`Client`](crate::client::Client), which gives each request its own type of answer.
+//! [`Transport`] sends one [`Call`]. It is implemented with the AWS SDK (in the module `sdk`, the
+//! only one that uses the SDK), and by the in-memory AWS of the tests. Callers use
+//! [`Client`](crate::client::Client), which adds rate limits, retries and metrics, and returns the
+//! type of answer that belongs to the request.
 
 mod call;
 pub mod ec2;
@@ -28,38 +28,37 @@ pub use self::{
 /// Sends each request to AWS once, without retries.
 #[async_trait]
 pub trait Transport: Send + Sync + 'static {
-    /// Sends one request.
-    ///
-    /// The answer is of the request's kind: `Reply::X` for `Call::X`.
+    /// Sends one request. Returns `Reply::X` for `Call::X`.
     ///
     /// # Errors
-    /// AWS' error, or that there was no answer.
+    /// Returns AWS' error, or [`AwsErrorCause::NoResponse`].
     async fn send(&self, call: Call) -> Result<Reply, AwsError>;
 }
 
 /// The instance metadata service (IMDS).
 #[async_trait]
 pub trait Metadata: Send + Sync + 'static {
-    /// Returns the text at a path below `latest/meta-data/`, such as `instance-id`; `None` if the
-    /// path does not exist.
+    /// Returns the text at a path below `latest/meta-data/`, such as `instance-id`. Returns `None`
+    /// if the path does not exist.
     ///
     /// # Errors
-    /// No answer within the timeout, as outside EC2.
+    /// Returns an error if the service does not answer within the timeout, as is normal outside
+    /// EC2.
     async fn get(&self, path: &str) -> Result<Option<String>, AwsError>;
 }
 
 /// Connection to AWS.
 #[derive(Clone)]
 pub struct Connection {
-    /// Sends requests.
+    /// Transport for requests to AWS.
     pub transport: Arc<dyn Transport>,
     /// The instance metadata service.
     pub metadata: Arc<dyn Metadata>,
-    /// Region that the requests go to.
+    /// Region to which requests are sent.
     pub region: Box<str>,
 }
 
-/// Tags of an object.
+/// Tags of an object: values by key.
 pub type Tags = BTreeMap<Box<str>, Box<str>>;
 
 /// One page of an answer.
@@ -67,23 +66,23 @@ pub type Tags = BTreeMap<Box<str>, Box<str>>;
 pub struct Page<T> {
     /// Items of the page.
     pub items: Vec<T>,
-    /// Token of the next page; `None` on the last.
+    /// Token of the next page; `None` on the last page.
     pub next: Option<String>,
 }
 
 impl<T> Page<T> {
-    /// Creates the only page of an answer.
+    /// Creates an answer that consists of one page.
     pub fn only(items: Vec<T>) -> Self {
         Self { items, next: None }
     }
 }
 
-/// Filter of an EC2 request: one of the values has to match.
+/// Filter of an EC2 request. An object matches if it has one of the values.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Filter {
-    /// Name, such as `vpc-id` or `tag:Name`.
+    /// Name of the filter, such as `vpc-id` or `tag:Name`.
     pub name: Box<str>,
-    /// Values, at most 200.
+    /// Accepted values, at most 200.
     pub values: Vec<Box<str>>,
 }
 

@@ -1,4 +1,4 @@
-//! Maps AWS errors to the framework's error kinds.
+//! Classifies AWS errors and converts them to the framework's errors.
 
 use std::time::Duration;
 
@@ -7,49 +7,49 @@ use ccm_core::provider::{CloudError, ErrorKind, Op};
 use crate::api::{AwsError, AwsErrorCause};
 
 /// Retry delay after an error that the user has to fix.
-const USER_ERROR: Duration = Duration::from_secs(600);
+const USER_ERROR_RETRY_DELAY: Duration = Duration::from_secs(600);
 /// Retry delay after an exceeded quota.
-const QUOTA: Duration = Duration::from_secs(300);
+const QUOTA_RETRY_DELAY: Duration = Duration::from_secs(300);
 /// Retry delay after a missing permission.
-const PERMISSION: Duration = Duration::from_secs(60);
-/// Retry delay of a call that waited too long for a lock that other calls held.
+const PERMISSION_RETRY_DELAY: Duration = Duration::from_secs(60);
+/// Retry delay of a call that waited too long for a lock.
 const LOCK_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Event reasons in addition to the framework's.
+/// Event reasons of this provider, in addition to the framework's.
 pub mod reason {
     /// AWS denied the request because of credentials or a policy.
     pub const PERMISSION: &str = "AWSPermissionDenied";
     /// A quota of the account is exceeded.
     pub const QUOTA: &str = "AWSQuotaExceeded";
-    /// AWS rejected what the object requests.
+    /// AWS rejected the settings that the Service or Node requests.
     pub const REFUSED: &str = "AWSRequestRefused";
     /// Our own rate limit is exceeded.
     pub const BUDGET: &str = "AWSRequestBudget";
 }
 
-/// Class of an AWS error code, whatever the request.
+/// Class of an AWS error code. It does not depend on the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorClass {
     /// Too many requests.
     Throttled,
     /// The object does not exist.
     NotFound,
-    /// AWS rejects what the user requested.
+    /// AWS rejected the settings that the user requested.
     User,
     /// A quota is exceeded.
     Quota,
     /// The object is busy or in use.
     Conflict,
-    /// Credentials or policy.
+    /// The credentials are invalid, or the policy does not allow the request.
     Permission,
     /// Anything else.
     Other,
 }
 
 impl ErrorClass {
-    /// Classifies an error code as on the wire.
+    /// Classifies an error code, spelled as on the wire.
     // length: one table
-    pub(crate) fn of(code: &str) -> Self {
+    pub(crate) fn from_code(code: &str) -> Self {
         match code {
             "RequestLimitExceeded"
             | "Throttling"
@@ -61,8 +61,8 @@ impl ErrorClass {
             | "SlowDown"
             | "BandwidthLimitExceeded"
             | "EC2ThrottledException" => Self::Throttled,
-            // `PriorRequestNotComplete` means that one object is busy; it is not about the request
-            // rate.
+            // `PriorRequestNotComplete` means that one object is busy. It is unrelated to the
+            // request rate.
             "ResourceInUse"
             | "DependencyViolation"
             | "PriorRequestNotComplete"
@@ -136,7 +136,7 @@ impl From<AwsError> for CloudError {
     fn from(error: AwsError) -> Self {
         let (code, request_id) = match &error.cause {
             AwsErrorCause::Response { code, request_id, .. } => (code, request_id),
-            AwsErrorCause::NotSent(reason) => return reason.clone(),
+            AwsErrorCause::NotSent(error) => return error.clone(),
             AwsErrorCause::RateLimited(after) => {
                 return Self::new(ErrorKind::Throttled, error.to_string())
                     .with_retry_after(*after)
@@ -147,30 +147,30 @@ impl From<AwsError> for CloudError {
             }
         };
         let text = error.to_string();
-        let cloud = match ErrorClass::of(code) {
+        let cloud_error = match ErrorClass::from_code(code) {
             ErrorClass::Throttled => Self::new(ErrorKind::Throttled, text),
             ErrorClass::NotFound => Self::new(ErrorKind::NotFound, text),
             ErrorClass::Conflict => Self::new(ErrorKind::Conflict, text),
             ErrorClass::User => Self::new(ErrorKind::InvalidInput, text)
-                .with_retry_after(USER_ERROR)
+                .with_retry_after(USER_ERROR_RETRY_DELAY)
                 .with_reason(reason::REFUSED),
             ErrorClass::Quota => Self::new(ErrorKind::QuotaExceeded, text)
-                .with_retry_after(QUOTA)
+                .with_retry_after(QUOTA_RETRY_DELAY)
                 .with_reason(reason::QUOTA),
             ErrorClass::Permission => Self::new(ErrorKind::Denied, access_denied_message(&error))
-                .with_retry_after(PERMISSION)
+                .with_retry_after(PERMISSION_RETRY_DELAY)
                 .with_reason(reason::PERMISSION),
             ErrorClass::Other => Self::new(ErrorKind::Transient, text),
         };
         match request_id {
-            Some(id) => cloud.with_request_id(&**id),
-            None => cloud,
+            Some(id) => cloud_error.with_request_id(&**id),
+            None => cloud_error,
         }
     }
 }
 
-/// Returns when a request that our own rate limiter held back may be sent; `None` for every other
-/// error. AWS never received that request, so it had no effect.
+/// Returns the delay after which to retry a request that our own rate limiter did not admit. AWS
+/// never received that request, so it had no effect. Returns `None` for every other error.
 pub(crate) fn rate_limit_delay(error: &CloudError) -> Option<Duration> {
     if error.reason() == Some(reason::BUDGET) {
         error.retry_after()
@@ -180,11 +180,11 @@ pub(crate) fn rate_limit_delay(error: &CloudError) -> Option<Duration> {
 }
 
 /// Waits for something that another call holds, such as a lock, for at most the time that this call
-/// may still sleep. After that the call has to be retried, as when our own rate limiter holds a
-/// request back.
+/// may still sleep.
 ///
 /// # Errors
-/// An error for which [`rate_limit_delay`] returns a delay.
+/// Returns an error if the wait is too long. It has a [`rate_limit_delay`], so that the call is
+/// retried like one that our own rate limiter did not admit.
 pub(crate) async fn wait_in_line<T>(
     op: &Op,
     wait: impl Future<Output = T>,
@@ -203,7 +203,8 @@ pub(crate) async fn wait_in_line<T>(
     }
 }
 
-/// Returns the message of an access-denied error, with the action that the policy has to allow.
+/// Returns the message of an access-denied error, which names the action that the policy has to
+/// allow.
 fn access_denied_message(error: &AwsError) -> String {
     match error.action {
         Some(action) => {

@@ -1,5 +1,5 @@
-//! Client that sends requests to AWS: with rate limits, quick retries, metrics, and writes only
-//! through the write gate.
+//! Client that sends requests to AWS, with rate limits, quick retries and metrics. Writes pass the
+//! write gate first.
 
 mod error_class;
 mod rate_limit;
@@ -25,9 +25,8 @@ use crate::{
     config::Limits,
 };
 
-/// Maximum number of pages of one listing: 1,000 pages of 400 are more than any account has. If a
-/// server returns pages without end (the same token again), that is an error and not an endless
-/// loop.
+/// Maximum number of pages of one listing. No account has more than 1,000 pages of 400 objects, so
+/// more pages mean that the server keeps returning the same token.
 const MAX_PAGES: usize = 1000;
 
 /// AWS client. Cheap to clone; all clones share rate limiters and metrics.
@@ -36,12 +35,12 @@ pub struct Client {
     transport: Arc<dyn Transport>,
     rate_limiters: Option<Arc<RateLimiters>>,
     metrics: ApiMetrics,
-    /// Cached responses to reads, if reads may be answered from them.
+    /// Responses from which reads may be answered.
     responses: Option<ResponseCache>,
 }
 
 impl Client {
-    /// Creates a client on a transport, without rate limits.
+    /// Creates a client for a transport, without rate limits.
     pub fn new(transport: Arc<dyn Transport>) -> Self {
         let metrics = ApiMetrics::new().expect("names and labels of the metrics are valid");
         Self { transport, rate_limiters: None, metrics, responses: None }
@@ -59,10 +58,10 @@ impl Client {
         self
     }
 
-    /// Registers the request metrics: upstream's names, plus one series per request.
+    /// Registers the request metrics, which have upstream's names.
     ///
     /// # Errors
-    /// Metrics of these names are registered already.
+    /// Returns an error if metrics of these names are already registered.
     pub fn register(&self, registry: &Registry) -> Result<(), prometheus::Error> {
         self.metrics.register(registry)
     }
@@ -70,8 +69,9 @@ impl Client {
     /// Sends a request that changes nothing.
     ///
     /// # Errors
-    /// AWS' answer, after quick retries where they help; [`AwsErrorCause::RateLimited`] if our own
-    /// rate limiter requires a longer wait than this call may still sleep.
+    /// Returns AWS' error after quick retries, if the error is retryable. Returns
+    /// [`AwsErrorCause::RateLimited`] if our own rate limiter requires a longer wait than this call
+    /// may still sleep.
     pub async fn read<R: Request>(&self, op: &Op, request: R) -> Result<R::Reply, AwsError> {
         debug_assert_eq!(R::ACTION.class(), RequestClass::Read, "{:?}", R::ACTION);
         if let Some(responses) = &self.responses
@@ -81,7 +81,7 @@ impl Client {
         }
         op.run(async { Ok(self.read_with_retries(op, request).await) })
             .await
-            .map_err(not_sent::<R>)?
+            .map_err(not_sent_error::<R>)?
     }
 
     async fn read_with_retries<R: Request>(
@@ -103,10 +103,10 @@ impl Client {
         }
     }
 
-    /// Reads every page of an answer; `set_token` puts the token of the next page into the request.
+    /// Reads all pages of an answer. `set_token` sets the token of the next page in the request.
     ///
     /// # Errors
-    /// As [`read`](Self::read), or the answer has more than 1,000 pages.
+    /// Fails like [`read`](Self::read), and if the answer has more than 1,000 pages.
     pub async fn read_all<R, T>(
         &self,
         op: &Op,
@@ -128,25 +128,27 @@ impl Client {
         Err(AwsError::no_response(R::ACTION, format!("the answer has more than {MAX_PAGES} pages")))
     }
 
-    /// Sends a request that changes something, each attempt as one [`Op::mutate`]; `why` adds what
-    /// only the caller knows about the reason.
+    /// Sends a request that changes something. Each attempt is one [`Op::mutate`], which logs
+    /// `reason` as the reason for the change.
     ///
     /// # Errors
-    /// As [`read`](Self::read), and [`AwsErrorCause::NotSent`] if the write gate is closed. A
-    /// request without an answer is not repeated: the next reconcile observes what it did.
+    /// Fails like [`read`](Self::read), and with [`AwsErrorCause::NotSent`] if the write gate is
+    /// closed. A request without an answer is not repeated, because AWS may have carried it out.
+    /// The next reconcile observes the result.
     pub async fn write<R: Request>(
         &self,
         op: &Op,
         request: R,
-        why: &str,
+        reason: &str,
     ) -> Result<R::Reply, AwsError> {
         debug_assert_eq!(R::ACTION.class(), RequestClass::Write, "{:?}", R::ACTION);
         let object = api::object_of(&request.clone().into_call());
         let mut attempts = 0;
         self.acquire::<R>(op).await?;
         loop {
-            let mutation = Mutation::new(R::ACTION.operation(), object.as_str()).with_detail(why);
-            // The operation only passes a `CloudError` on, so AWS' error is kept beside it.
+            let mutation =
+                Mutation::new(R::ACTION.operation(), object.as_str()).with_detail(reason);
+            // `Op::mutate` returns only a `CloudError`, so AWS' error is stored separately.
             let aws_error: Mutex<Option<AwsError>> = Mutex::new(None);
             let attempt = async {
                 match self.attempt(request.clone()).await {
@@ -164,7 +166,7 @@ impl Client {
             };
             let error = match aws_error.into_inner() {
                 Some(error) => error,
-                None => not_sent::<R>(cloud_error),
+                None => not_sent_error::<R>(cloud_error),
             };
             self.wait_to_retry::<R>(op, &mut attempts, started, error)
                 .await?;
@@ -185,12 +187,14 @@ impl Client {
             })
     }
 
-    /// Waits before the next attempt of a request, whose last attempt began at `started`: first the
-    /// retry delay, then for a token of the rate limiter. Returns the error if a retry does not
-    /// help, or if this call must not wait that long.
+    /// Waits before the next attempt of a request, for the retry delay and then for a token of the
+    /// rate limiter. The last attempt began at `started` and failed with `error`.
     ///
-    /// The callers loop around this function, instead of passing an attempt to it: the compiler
-    /// cannot prove that the future of an asynchronous closure is `Send`.
+    /// The callers call this function in a loop, instead of passing it a closure that makes an
+    /// attempt, because the compiler cannot prove that the closure's future is `Send`.
+    ///
+    /// # Errors
+    /// Returns `error` if it is not retryable, or if this call may not wait that long.
     async fn wait_to_retry<R: Request>(
         &self,
         op: &Op,
@@ -200,7 +204,7 @@ impl Client {
     ) -> Result<(), AwsError> {
         *attempts += 1;
         if let Some(rate_limiters) = &self.rate_limiters
-            && ErrorClass::of(error.code()) == ErrorClass::Throttled
+            && ErrorClass::from_code(error.code()) == ErrorClass::Throttled
         {
             rate_limiters.halve_rate(R::ACTION);
         }
@@ -210,7 +214,7 @@ impl Client {
             return Err(error);
         }
         let wait = retry::delay(*attempts, rand::random());
-        tracing::debug!(operation = R::ACTION.operation(), attempts, ?wait, %error, "request is sent again");
+        tracing::debug!(operation = R::ACTION.operation(), attempts, ?wait, %error, "retrying a request");
         if op.sleep(wait).await {
             self.acquire::<R>(op).await.map_err(|_| error)
         } else {
@@ -218,6 +222,7 @@ impl Client {
         }
     }
 
+    /// Sends a request once, and caches the response to a read if there is a response cache.
     async fn attempt<R: Request>(&self, request: R) -> Result<R::Reply, AwsError> {
         let started = Instant::now();
         let call = request.into_call();
@@ -237,11 +242,12 @@ impl Client {
 }
 
 fn unwrap_reply<R: Request>(reply: api::Reply) -> Result<R::Reply, AwsError> {
-    R::from_reply(reply)
-        .ok_or_else(|| AwsError::no_response(R::ACTION, "the answer is of another request"))
+    R::from_reply(reply).ok_or_else(|| {
+        AwsError::no_response(R::ACTION, "the answer belongs to another kind of request")
+    })
 }
 
-fn not_sent<R: Request>(error: CloudError) -> AwsError {
+fn not_sent_error<R: Request>(error: CloudError) -> AwsError {
     AwsError {
         action: Some(R::ACTION),
         cause: AwsErrorCause::NotSent(error),

@@ -1,5 +1,5 @@
-//! Rate limiters for each kind of request, so that one program does not use up the account's own
-//! limits.
+//! Rate limiters for each kind of request, so that this process does not use up the limits that AWS
+//! sets for the whole account.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::{
     config::{Limits, Rate},
 };
 
-/// How long a rate is halved after AWS throttled a request.
-const HALVED_FOR: Duration = Duration::from_secs(30);
+/// Time for which the rate is halved after AWS throttled a request.
+const HALVED_RATE_DURATION: Duration = Duration::from_secs(30);
 
-/// A kind of request with its own limit at AWS.
+/// Kind of request for which AWS has a separate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequestKind {
     Ec2Read,
@@ -27,8 +27,7 @@ enum RequestKind {
 }
 
 impl RequestKind {
-    fn of(action: Action) -> Self {
-        // These have limits of their own.
+    fn of_action(action: Action) -> Self {
         match action {
             Action::DescribeInstanceTopology => return Self::Topology,
             Action::RegisterTargets | Action::DeregisterTargets => return Self::ElbRegister,
@@ -68,10 +67,11 @@ impl RateLimiters {
     /// Waits for a token for a request.
     ///
     /// # Errors
-    /// The required wait, if it is longer than the call may still sleep; then no token is taken.
+    /// Returns the required wait if it is longer than the call may still sleep. No token is taken
+    /// then.
     ///
     /// # Cancellation
-    /// The token is lost.
+    /// If the future is dropped while it waits, its token is lost.
     pub(super) async fn acquire(&self, op: &Op, action: Action) -> Result<(), Duration> {
         let wait = self
             .bucket(action)
@@ -84,23 +84,23 @@ impl RateLimiters {
         }
     }
 
-    /// Halves the rate of this kind of request for [`HALVED_FOR`].
+    /// Halves the rate of this kind of request for [`HALVED_RATE_DURATION`].
     pub(super) fn halve_rate(&self, action: Action) {
         self.bucket(action).lock().halve(Instant::now());
     }
 
     fn bucket(&self, action: Action) -> &Mutex<TokenBucket> {
-        &self.buckets[RequestKind::of(action) as usize]
+        &self.buckets[RequestKind::of_action(action) as usize]
     }
 }
 
 #[derive(Debug)]
 struct TokenBucket {
     rate: Rate,
-    /// Available tokens. Negative if tokens were taken in advance.
+    /// Number of available tokens. Negative if tokens were taken in advance.
     tokens: f64,
-    /// When `tokens` was last updated; `None` before the first request.
-    at: Option<Instant>,
+    /// Time of the last update of `tokens`; `None` before the first request.
+    refilled_at: Option<Instant>,
     halved_until: Option<Instant>,
 }
 
@@ -109,17 +109,17 @@ impl TokenBucket {
         Self {
             rate,
             tokens: f64::from(rate.burst),
-            at: None,
+            refilled_at: None,
             halved_until: None,
         }
     }
 
-    /// Takes a token, in advance if necessary, and returns the wait until it is available.
+    /// Takes a token, in advance if necessary, and returns the time until it is available.
     ///
     /// # Errors
-    /// That wait, if it is longer than `max_wait`; then no token is taken.
+    /// Returns this time if it is longer than `max_wait`. No token is taken then.
     fn take(&mut self, now: Instant, max_wait: Duration) -> Result<Duration, Duration> {
-        self.fill(now);
+        self.refill(now);
         let missing = 1.0 - self.tokens;
         let wait = if missing <= 0.0 {
             Duration::ZERO
@@ -134,24 +134,25 @@ impl TokenBucket {
     }
 
     fn halve(&mut self, now: Instant) {
-        self.fill(now);
-        // The rest of the burst would only be throttled as well.
+        self.refill(now);
+        // Drop the remaining burst, because AWS would throttle these requests, too.
         self.tokens = self.tokens.min(0.0);
-        self.halved_until = Some(now + HALVED_FOR);
+        self.halved_until = Some(now + HALVED_RATE_DURATION);
     }
 
-    fn fill(&mut self, now: Instant) {
-        let Some(at) = self.at.replace(now) else {
+    /// Adds the tokens for the time since the last update.
+    fn refill(&mut self, now: Instant) {
+        let Some(refilled_at) = self.refilled_at.replace(now) else {
             return;
         };
-        // Time before the end of the halving counts half.
-        let mut seconds = now.saturating_duration_since(at).as_secs_f64();
-        if let Some(end) = self.halved_until {
-            let halved = end.min(now).saturating_duration_since(at);
+        let mut seconds = now.saturating_duration_since(refilled_at).as_secs_f64();
+        // While the rate is halved, time counts only half.
+        if let Some(halved_until) = self.halved_until {
+            let halved = halved_until.min(now).saturating_duration_since(refilled_at);
             seconds -= halved.as_secs_f64() / 2.0;
         }
-        let gained = seconds * self.rate.per_second;
-        self.tokens = (self.tokens + gained).min(f64::from(self.rate.burst));
+        let new_tokens = seconds * self.rate.per_second;
+        self.tokens = (self.tokens + new_tokens).min(f64::from(self.rate.burst));
     }
 
     fn current_rate(&self, now: Instant) -> f64 {
@@ -244,7 +245,7 @@ mod tests {
         assert_eq!(seconds(&budgets).await, Ok(0));
         for action in Action::ALL
             .iter()
-            .filter(|action| RequestKind::of(**action) != RequestKind::ElbWrite)
+            .filter(|action| RequestKind::of_action(**action) != RequestKind::ElbWrite)
         {
             if *action != Action::DescribeInstanceTopology {
                 assert_eq!(budgets.acquire(&op(), *action).await, Ok(()), "{action:?}");

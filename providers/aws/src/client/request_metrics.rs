@@ -55,7 +55,7 @@ impl ApiMetrics {
         Ok(())
     }
 
-    /// Counts one attempt. As upstream, only successful attempts have a duration.
+    /// Counts one attempt. As in upstream, the duration of failed attempts is not recorded.
     pub(super) fn record_attempt(
         &self,
         action: Action,
@@ -71,7 +71,7 @@ impl ApiMetrics {
         };
         self.errors.with_label_values(&request).inc();
         if let AwsErrorCause::Response { code, status, .. } = &error.cause {
-            if ErrorClass::of(code) == ErrorClass::Throttled {
+            if ErrorClass::from_code(code) == ErrorClass::Throttled {
                 self.throttled.with_label_values(&[action.name()]).inc();
             }
             if *status >= 400 {

@@ -1,8 +1,8 @@
-//! Cached responses of an interrupted sync, so that it continues where it stopped.
+//! Cached responses of an interrupted sync, so that the next one continues where it stopped.
 //!
-//! A sync of one Service takes many requests, and a call may sleep two seconds for the rate
-//! limiter. If each call began anew while hundreds of Services compete for tokens, each would get
-//! only its first few requests and none would ever finish.
+//! A sync of one Service takes many requests, but may wait only two seconds for the rate limiter.
+//! While hundreds of Services compete for tokens, a sync often cannot complete its requests. If
+//! each sync started from scratch, it would repeat the first few requests and never finish.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,10 +15,10 @@ use crate::{
     client::error_class::ErrorClass,
 };
 
-/// Age limit of a response.
+/// Maximum age of a response.
 const TTL: Duration = Duration::from_secs(600);
 
-/// AWS' responses to the reads of one sync. Clones share the content.
+/// AWS' responses to the reads of one sync. Clones share the responses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ResponseCache(Arc<Mutex<Vec<CachedResponse>>>);
 
@@ -30,7 +30,7 @@ struct CachedResponse {
 }
 
 impl ResponseCache {
-    /// Returns the cached response to a request, if there is one.
+    /// Returns the cached response to a request, unless it is too old.
     pub(super) fn get(&self, call: &Call) -> Option<Result<Reply, AwsError>> {
         let responses = self.0.lock();
         let response = responses
@@ -39,10 +39,10 @@ impl ResponseCache {
         Some(response.reply.clone())
     }
 
-    /// Stores a response, if it is an object or "not found".
+    /// Stores a response. Errors are not stored, except "not found".
     pub(super) fn store(&self, call: Call, reply: &Result<Reply, AwsError>) {
         if let Err(error) = reply
-            && ErrorClass::of(error.code()) != ErrorClass::NotFound
+            && ErrorClass::from_code(error.code()) != ErrorClass::NotFound
         {
             return;
         }
@@ -51,12 +51,13 @@ impl ResponseCache {
         responses.push(CachedResponse { call, received_at: Instant::now(), reply: reply.clone() });
     }
 
-    /// Removes everything, because the sync is over or something is about to be changed.
+    /// Removes all responses. Must be called before anything is changed.
     pub(crate) fn clear(&self) {
         self.0.lock().clear();
     }
 
-    /// Ends a sync. Its responses are kept for the next one if it failed because of throttling.
+    /// Ends a sync, and returns its result unchanged. If it was throttled, its responses are kept
+    /// for the next sync.
     pub(crate) fn finish<T>(&self, sync_result: Result<T, CloudError>) -> Result<T, CloudError> {
         let is_throttled =
             matches!(&sync_result, Err(error) if error.kind() == ErrorKind::Throttled);

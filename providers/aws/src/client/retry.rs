@@ -1,4 +1,5 @@
-//! Quick retries of errors that go away within a second or two. The framework does longer waits.
+//! Decides about quick retries of transient errors. Retries with longer delays are the framework's
+//! task.
 
 use std::time::Duration;
 
@@ -7,28 +8,28 @@ use crate::{
     client::error_class::ErrorClass,
 };
 
-/// Maximum number of attempts of a request.
+/// Maximum number of attempts to send one request.
 pub(super) const MAX_ATTEMPTS: u32 = 5;
-/// Upper bound of the first delay. It doubles, so that four delays are at most 0.9 s in all, less
-/// than half of what a call may sleep.
-const FIRST_WAIT: Duration = Duration::from_millis(60);
+/// Maximum of the first delay. The maximum doubles with each attempt, so the four delays of a
+/// request add up to at most 0.9 s. That is less than half of the time that a call may sleep.
+const MAX_FIRST_DELAY: Duration = Duration::from_millis(60);
 
-/// A read that took this long to fail is not sent again: other calls wait for its token or its
-/// answer, and the next attempt would delay them as long. Five attempts at a hanging server would
-/// take minutes.
-const MAX_RETRYABLE_READ_TIME: Duration = Duration::from_secs(5);
+/// Duration from which a failed read is not retried. Five attempts with a server that hangs would
+/// take minutes, while other calls wait for the answer.
+const MAX_RETRYABLE_READ_DURATION: Duration = Duration::from_secs(5);
 
-/// Returns whether sending the request again is safe and may help, after an attempt of this
-/// duration.
+/// Returns true if the request should be sent again after an attempt that failed with `error` after
+/// `duration`.
 ///
-/// A change without an answer may have been carried out. It is not repeated here: the next
-/// reconcile reads first, and then finds or repeats it.
+/// A write is only retried if AWS throttled it. After any other error, or without an answer, AWS
+/// may have carried it out. The next reconcile reads the current state and repeats the write if
+/// necessary.
 pub(super) fn should_retry(class: RequestClass, duration: Duration, error: &AwsError) -> bool {
-    if class == RequestClass::Read && duration >= MAX_RETRYABLE_READ_TIME {
+    if class == RequestClass::Read && duration >= MAX_RETRYABLE_READ_DURATION {
         return false;
     }
     match &error.cause {
-        AwsErrorCause::Response { code, status, .. } => match ErrorClass::of(code) {
+        AwsErrorCause::Response { code, status, .. } => match ErrorClass::from_code(code) {
             ErrorClass::Throttled => true,
             ErrorClass::Other => class == RequestClass::Read && *status >= 500,
             _ => false,
@@ -38,12 +39,12 @@ pub(super) fn should_retry(class: RequestClass, duration: Duration, error: &AwsE
     }
 }
 
-/// Returns the delay after the given number of attempts: random, up to a bound that doubles, so
-/// that calls that failed together do not retry together.
+/// Returns the delay after the given number of attempts. `jitter` is a random number from 0 to 1
+/// that scales the maximum delay, so that calls that failed together do not retry together.
 pub(super) fn delay(attempts: u32, jitter: f64) -> Duration {
     let doublings = attempts.saturating_sub(1).min(8);
-    let bound = FIRST_WAIT * (1_u32 << doublings);
-    bound.mul_f64(jitter.clamp(0.0, 1.0))
+    let max_delay = MAX_FIRST_DELAY * (1_u32 << doublings);
+    max_delay.mul_f64(jitter.clamp(0.0, 1.0))
 }
 
 #[cfg(test)]

@@ -4,29 +4,29 @@ use std::path::{Path, PathBuf};
 
 pub use ccm_core::config::gcfg::ConfigIssue;
 
-/// Why a configuration could not be loaded.
+/// Error of loading a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigErrors {
     /// The file cannot be read.
     #[error("cannot read cloud config {}", file.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// Why.
+        /// Error of the read.
         source: std::io::Error,
     },
     /// Validation errors, in the order of the text, one per line.
-    #[error("{}", lines(file.as_deref(), issues))]
+    #[error("{}", format_issues(file.as_deref(), issues))]
     Invalid {
-        /// The file, if the text comes from one.
+        /// Path of the file; `None` if the text does not come from a file.
         file: Option<PathBuf>,
-        /// At least one.
+        /// The errors; at least one.
         issues: Vec<ConfigIssue>,
     },
 }
 
 impl ConfigErrors {
-    /// Returns the validation errors.
+    /// Returns the validation errors; none if the file cannot be read.
     pub fn issues(&self) -> &[ConfigIssue] {
         match self {
             Self::Unreadable { .. } => &[],
@@ -35,7 +35,8 @@ impl ConfigErrors {
     }
 }
 
-fn lines(file: Option<&Path>, issues: &[ConfigIssue]) -> String {
+/// Formats one line per error.
+fn format_issues(file: Option<&Path>, issues: &[ConfigIssue]) -> String {
     let file = match file {
         Some(file) => format!(" {}", file.display()),
         None => String::new(),

@@ -1,6 +1,6 @@
-//! `cloud.conf`: upstream's keys and our own.
+//! Reads the cloud config (`cloud.conf`), which has upstream's keys and additional ones.
 //!
-//! [`Settings`] is the complete, validated result that everything else uses.
+//! [`Settings`] is the validated result that the other modules use.
 
 mod error;
 mod keys;
@@ -31,18 +31,19 @@ use self::{
 };
 use crate::api::{RouteTableId, SecurityGroupId, SubnetId, VpcId};
 
-/// Reads and parses a file.
+/// Reads and parses a cloud config file.
 ///
 /// # Errors
-/// The file cannot be read, or is invalid: all validation errors.
+/// Returns an error if the file cannot be read, or all validation errors if it is invalid.
 pub fn load(file: &Path) -> Result<Settings, ConfigErrors> {
     let bytes = std::fs::read(file)
         .map_err(|source| ConfigErrors::Unreadable { file: file.to_owned(), source })?;
     let parsed = match String::from_utf8(bytes) {
-        Ok(text) => read(&text),
+        Ok(text) => parse_and_validate(&text),
         Err(error) => {
-            let valid = error.utf8_error().valid_up_to();
-            let line = error.as_bytes()[..valid]
+            // Count the lines before the invalid bytes.
+            let valid_len = error.utf8_error().valid_up_to();
+            let line = error.as_bytes()[..valid_len]
                 .split(|byte| *byte == b'\n')
                 .count();
             Err(vec![ConfigIssue::syntax(line, "illegal UTF-8 encoding")])
@@ -51,15 +52,16 @@ pub fn load(file: &Path) -> Result<Settings, ConfigErrors> {
     parsed.map_err(|issues| ConfigErrors::Invalid { file: Some(file.to_owned()), issues })
 }
 
-/// Parses text.
+/// Parses the text of a cloud config.
 ///
 /// # Errors
-/// All validation errors.
+/// Returns all validation errors.
 pub fn parse(text: &str) -> Result<Settings, ConfigErrors> {
-    read(text).map_err(|issues| ConfigErrors::Invalid { file: None, issues })
+    parse_and_validate(text).map_err(|issues| ConfigErrors::Invalid { file: None, issues })
 }
 
-fn read(text: &str) -> Result<Settings, Vec<ConfigIssue>> {
+fn parse_and_validate(text: &str) -> Result<Settings, Vec<ConfigIssue>> {
+    // First, read the sections into typed values.
     let document = gcfg::parse(text);
     let mut report = ValidationReport { errors: document.issues, warnings: Vec::new() };
     let mut global = Global::default();
@@ -70,7 +72,7 @@ fn read(text: &str) -> Result<Settings, Vec<ConfigIssue>> {
                 read_keys(section, Global::KEYS, &mut global, &mut report);
             }
             "serviceoverride" => {
-                let service_override = OverrideSection::of(&mut overrides, section);
+                let service_override = OverrideSection::find_or_add(&mut overrides, section);
                 read_keys(section, Override::KEYS, service_override, &mut report);
             }
             _ => report.warnings.push(ConfigIssue::at(
@@ -80,7 +82,8 @@ fn read(text: &str) -> Result<Settings, Vec<ConfigIssue>> {
             )),
         }
     }
-    let overrides = service_overrides::check(&overrides, &mut report);
+    // Then validate the values.
+    let overrides = service_overrides::validate(&overrides, &mut report);
     let mut settings = validate::settings(&global, overrides, &mut report);
     if !report.errors.is_empty() {
         report.errors.sort_by_key(|error| error.line);
@@ -120,56 +123,59 @@ fn read_keys<T>(
     }
 }
 
-/// The validated configuration of the provider. `Default` is that of an empty file.
+/// The validated configuration of the provider. `Default` is the configuration of an empty file.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "a set of independent switches, each a key of the file"
 )]
 pub struct Settings {
-    /// Region, from `Region` or `Zone`; if `None`, it is read from the metadata service.
+    /// Region, from `Region` or `Zone`. If `None`, it is read from the metadata service.
     pub region: Option<Box<str>>,
-    /// `VPC`; if `None`, it is read from the metadata service.
+    /// `VPC`. If `None`, it is read from the metadata service.
     pub vpc: Option<VpcId>,
     /// `SubnetID`: subnet of the controller's own instance, and the last fallback of subnet
     /// discovery.
     pub subnet: Option<SubnetId>,
-    /// `RouteTableID`, repeatable here: use exactly these route tables.
+    /// `RouteTableID`, which may be repeated: the route tables to use. If empty, the table with the
+    /// cluster's tag is used.
     pub route_tables: Vec<RouteTableId>,
-    /// `RoleARN`, with `SourceARN`.
+    /// `RoleARN` and `SourceARN`: the role to assume.
     pub role: Option<Role>,
-    /// `KubernetesClusterID`.
+    /// `KubernetesClusterID`. If neither it nor `KubernetesClusterTag` is set, the cluster ID is
+    /// read from the tags of the process' own instance.
     pub cluster_id: Option<Box<str>>,
-    /// `KubernetesClusterTag`: the legacy tag.
+    /// `KubernetesClusterTag`: the cluster ID in the legacy tag.
     pub cluster_tag: Option<Box<str>>,
-    /// `DisableSecurityGroupIngress`: do not change rules of nodes' security groups.
+    /// `DisableSecurityGroupIngress`: whether to leave the rules of nodes' security groups
+    /// unchanged.
     pub disable_security_group_ingress: bool,
     /// `ElbSecurityGroup`: a security group that is never changed or deleted.
     pub protected_security_group: Option<SecurityGroupId>,
-    /// `NodeIPFamilies`, in order. Default IPv4.
+    /// `NodeIPFamilies`, in order. Default: IPv4.
     pub node_ip_families: Vec<IpFamily>,
     /// `ClusterServiceLoadBalancerHealthProbeMode=Shared`, with port and path.
     pub shared_health_probe: Option<SharedProbe>,
     /// `SupportedTopologyInstanceTypePattern`: instance types that must get network topology
     /// labels.
     pub topology_types: TypePattern,
-    /// `NLBSecurityGroupMode=Managed`.
+    /// `NLBSecurityGroupMode=Managed`: whether each new load balancer gets its own security group.
     pub managed_security_groups: bool,
     /// `DefaultLoadBalancerType`: type for a Service without the type annotation.
     pub default_type: DefaultType,
-    /// `ClaimExternalLoadBalancers`: also serve the types `external` and `nlb-ip`.
+    /// `ClaimExternalLoadBalancers`: whether to serve the types `external` and `nlb-ip` as well.
     pub claim_external: bool,
-    /// `LoadBalancerClass`, repeatable: load balancer classes to serve.
+    /// `LoadBalancerClass`, which may be repeated: load balancer classes to serve.
     pub classes: Vec<Box<str>>,
-    /// `DefaultTargetType`.
+    /// `DefaultTargetType`: target type for a Service without the target type annotation.
     pub default_target_type: crate::api::elb::TargetType,
     /// `BackendSecurityGroup`: the shared backend security group to use.
     pub backend_security_group: Option<SecurityGroupId>,
-    /// `EnableSharedBackendSecurityGroup`: every NLB also gets one shared security group, which the
-    /// nodes' rules admit. Off by default.
+    /// `EnableSharedBackendSecurityGroup`: whether every NLB also gets one shared security group,
+    /// which the nodes' rules admit. Default: `false`.
     pub shared_backend_security_group: bool,
-    /// `DriftCheckInterval`. Default 1 h. Limits the age of cached state; the framework's own
-    /// interval schedules drift checks.
+    /// `DriftCheckInterval`: maximum age of cached state. Default: 1 h. The times of drift checks
+    /// depend on the framework's own interval.
     pub drift_check_interval: Duration,
     /// `[ServiceOverride]` sections.
     pub overrides: Vec<ServiceOverride>,
@@ -212,38 +218,39 @@ impl Default for Settings {
 /// An IAM role to assume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Role {
-    /// Its ARN.
+    /// ARN of the role.
     pub arn: Box<str>,
-    /// Account of the role.
+    /// Account to which the role belongs.
     pub account: Box<str>,
-    /// `SourceARN`: sent when the role is assumed, against confused deputies.
+    /// `SourceARN`, which is sent when the role is assumed, as protection against confused
+    /// deputies.
     pub source: Option<Box<str>>,
 }
 
-/// Configuration of `Shared` mode: health checks of every Service with traffic policy `Cluster` go
-/// to kube-proxy.
+/// Configuration of the health check mode `Shared`, in which the health checks of every Service
+/// with `externalTrafficPolicy: Cluster` go to kube-proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SharedProbe {
-    /// Port. Default 10256.
+    /// Port of kube-proxy's health check. Default: 10256.
     pub port: std::num::NonZeroU16,
-    /// Path. Default `/healthz`.
+    /// Path of kube-proxy's health check. Default: `/healthz`.
     pub path: Box<str>,
 }
 
-/// Type for a Service without the type annotation.
+/// Load balancer type for a Service without the type annotation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DefaultType {
-    /// Not configured: the Service is rejected with a hint, since upstream would create a classic
+    /// Not configured. The Service is rejected with a hint, because upstream would create a classic
     /// load balancer.
     #[default]
     Unset,
-    /// `nlb`: a network load balancer.
+    /// `nlb`: the Service gets a network load balancer.
     Nlb,
-    /// `none`: the Service is left to another controller.
+    /// `none`: another controller serves the Service.
     None,
 }
 
-/// Regular expression for instance types.
+/// Regular expression that matches instance types.
 #[derive(Clone, Debug)]
 pub struct TypePattern(regex::Regex);
 
@@ -254,7 +261,7 @@ impl TypePattern {
     /// Compiles a pattern.
     ///
     /// # Errors
-    /// It is not a valid regular expression.
+    /// Returns an error if the pattern is not a valid regular expression.
     pub fn parse(pattern: &str) -> Result<Self, regex::Error> {
         if pattern == Self::DEFAULT {
             Ok(Self::default())
@@ -263,12 +270,12 @@ impl TypePattern {
         }
     }
 
-    /// Returns the expression.
+    /// Returns the text of the regular expression.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
 
-    /// Returns whether the pattern matches anywhere in an instance type.
+    /// Returns true if the pattern matches anywhere in an instance type.
     pub fn matches(&self, instance_type: &str) -> bool {
         self.0.is_match(instance_type)
     }
@@ -290,18 +297,19 @@ impl PartialEq for TypePattern {
     }
 }
 
-/// A `[ServiceOverride]` section. `Debug` omits user, password and query of its URL.
+/// A `[ServiceOverride]` section, which sets the endpoint of an AWS client. `Debug` omits user,
+/// password and query of the URL.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServiceOverride {
-    /// Client that is overridden.
+    /// Client whose endpoint is overridden.
     pub service: OverriddenService,
     /// Region for which the override applies.
     pub region: Box<str>,
-    /// Endpoint.
+    /// URL of the endpoint.
     pub url: Box<str>,
-    /// Region to sign requests for.
+    /// Region for which requests are signed.
     pub signing_region: Box<str>,
-    /// Service name to sign requests for; `None` for the service's own.
+    /// Service name for which requests are signed. If `None`, the service's own name is used.
     pub signing_name: Option<Box<str>>,
 }
 
@@ -311,7 +319,7 @@ impl fmt::Debug for ServiceOverride {
         f.debug_struct("ServiceOverride")
             .field("service", service)
             .field("region", region)
-            .field("url", &show::without_secrets(url))
+            .field("url", &show::redact_url(url))
             .field("signing_region", signing_region)
             .field("signing_name", signing_name)
             .finish()
@@ -321,26 +329,26 @@ impl fmt::Debug for ServiceOverride {
 /// AWS client that a `[ServiceOverride]` section configures.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OverriddenService {
-    /// EC2.
+    /// Elastic Compute Cloud.
     Ec2,
     /// Elastic Load Balancing v2.
     Elb,
     /// Elastic Load Balancing (classic).
     Classic,
-    /// STS.
+    /// Security Token Service.
     Sts,
-    /// The instance metadata service; the override's region is ignored.
+    /// The instance metadata service. The override's region is ignored.
     Imds,
     /// A service that this provider does not call, such as KMS.
     Other(Box<str>),
 }
 
-/// Rate limits: requests per second, and burst.
+/// Rate limits for each kind of request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
     /// Reads of EC2. Default 20/s, burst 100.
     pub ec2_read: Rate,
-    /// Changes of EC2. Default 5/s, burst 50.
+    /// Writes of EC2. Default 5/s, burst 50.
     pub ec2_write: Rate,
     /// `DescribeInstanceTopology`. Default 1/s, burst 1.
     pub topology: Rate,
@@ -348,16 +356,16 @@ pub struct Limits {
     pub elb_read: Rate,
     /// Registrations and deregistrations of targets. Default 4/s, burst 20.
     pub elb_register: Rate,
-    /// Other changes of Elastic Load Balancing. Default 3/s, burst 20.
+    /// Other writes of Elastic Load Balancing. Default 3/s, burst 20.
     pub elb_write: Rate,
 }
 
 /// Parameters of a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
-    /// Tokens per second; more than 0.
+    /// Number of tokens added per second; greater than 0.
     pub per_second: f64,
-    /// Capacity; at least 1.
+    /// Maximum number of tokens; at least 1.
     pub burst: u32,
 }
 

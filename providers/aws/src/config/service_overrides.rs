@@ -1,4 +1,5 @@
-//! Sections `[ServiceOverride "N"]`: endpoints, and what requests to them are signed for.
+//! Validates the sections `[ServiceOverride "N"]`, which set the endpoints of AWS clients and the
+//! region and service for which requests are signed.
 
 use std::collections::BTreeSet;
 
@@ -9,9 +10,9 @@ use super::{
     validate::ValidationReport,
 };
 
-/// All sections of the same name, merged.
+/// The merged values of all sections with the same name.
 pub(super) struct OverrideSection {
-    /// Name; empty for a section without one.
+    /// Name of the section; empty for a section without a name.
     name: String,
     /// Line of the first section header.
     line: usize,
@@ -19,10 +20,10 @@ pub(super) struct OverrideSection {
 }
 
 impl OverrideSection {
-    /// Returns the values of the section's name, and creates them if the name is new.
-    pub(super) fn of<'a>(all: &'a mut Vec<Self>, section: &Section) -> &'a mut Override {
+    /// Returns the values of the section's name, and adds empty ones if the name is new.
+    pub(super) fn find_or_add<'a>(all: &'a mut Vec<Self>, section: &Section) -> &'a mut Override {
         let name = section.sub.as_deref().unwrap_or_default();
-        let index = match all.iter().position(|known| known.name == name) {
+        let index = match all.iter().position(|other| other.name == name) {
             Some(index) => index,
             None => {
                 all.push(Self {
@@ -44,7 +45,7 @@ impl OverrideSection {
         }
     }
 
-    /// Returns an issue of one of the section's keys.
+    /// Creates an issue for one of the section's keys.
     fn issue_at(&self, value: &ConfigValue<String>, message: impl Into<Box<str>>) -> ConfigIssue {
         ConfigIssue::at(
             value.line.unwrap_or(self.line),
@@ -53,10 +54,11 @@ impl OverrideSection {
         )
     }
 
-    /// Returns whether the section names only this service, in this region.
-    fn names(&self, service: &OverriddenService, region: &str) -> bool {
+    /// Returns true if the section is for this service alone, in this region.
+    fn is_only_for(&self, service: &OverriddenService, region: &str) -> bool {
         trimmed(&self.raw.region) == region
-            && OverriddenService::named(trimmed(&self.raw.service)) == std::slice::from_ref(service)
+            && OverriddenService::all_named(trimmed(&self.raw.service))
+                == std::slice::from_ref(service)
     }
 }
 
@@ -69,7 +71,7 @@ pub(super) fn title(name: &str, sub: Option<&String>) -> String {
 }
 
 /// Validates the sections and returns one override per client.
-pub(super) fn check(
+pub(super) fn validate(
     all: &[OverrideSection],
     report: &mut ValidationReport,
 ) -> Vec<ServiceOverride> {
@@ -88,7 +90,7 @@ pub(super) fn check(
     for section in &complete {
         let name = trimmed(&section.raw.service);
         let region = trimmed(&section.raw.region);
-        let mut services = OverriddenService::named(name);
+        let mut services = OverriddenService::all_named(name);
         if let Err(message) = check_url(trimmed(&section.raw.url)) {
             report
                 .errors
@@ -98,15 +100,19 @@ pub(super) fn check(
             && !other.eq_ignore_ascii_case("kms")
         {
             let message = format!(
-                "no client of this program is called {name:?}: it calls EC2, Elastic Load Balancing v2, Elastic Load Balancing, STS and ec2imds"
+                "this program has no client for {name:?}; its clients are EC2, Elastic Load Balancing v2, Elastic Load Balancing, STS and ec2imds"
             );
             report
                 .warnings
                 .push(section.issue_at(&section.raw.service, message));
         }
-        // A section for both kinds of load balancer yields to a section for one of them.
+        // A section for one kind of load balancer takes precedence over a section for both kinds.
         if services.len() > 1 {
-            services.retain(|service| !complete.iter().any(|other| other.names(service, region)));
+            services.retain(|service| {
+                !complete
+                    .iter()
+                    .any(|other| other.is_only_for(service, region))
+            });
         }
         for service in services {
             if !overridden.insert((service.clone(), region.to_owned())) {
@@ -139,7 +145,7 @@ fn service_override(service: OverriddenService, raw: &Override) -> ServiceOverri
     }
 }
 
-/// Returns a value without surrounding whitespace, which quotes preserve.
+/// Returns a value without surrounding whitespace, which the parser preserves within quotes.
 fn trimmed(value: &ConfigValue<String>) -> &str {
     value.value.trim()
 }
@@ -154,10 +160,12 @@ fn missing_keys(section: &OverrideSection) -> Vec<ConfigIssue> {
         (&raw.signing_region, "signingRegion"),
     ];
     let mut issues = Vec::new();
-    for (value, what) in required {
+    for (value, description) in required {
         if trimmed(value).is_empty() {
-            let message =
-                format!("{what} is missing [{} is \"\"] in override {}", value.key, section.name);
+            let message = format!(
+                "{description} is missing [{} is \"\"] in override {}",
+                value.key, section.name
+            );
             let line = value.line.unwrap_or(section.line);
             issues.push(ConfigIssue::at(line, section.location(), message));
         }
@@ -178,18 +186,18 @@ fn check_url(url: &str) -> Result<(), String> {
 
 /// Returns host and port of a URL; `None` if it is neither HTTP nor HTTPS.
 fn host_of(url: &str) -> Option<&str> {
-    let rest = url
+    let without_scheme = url
         .strip_prefix("https://")
         .or_else(|| url.strip_prefix("http://"))?;
-    let authority = rest.split(['/', '?', '#']).next()?;
+    let authority = without_scheme.split(['/', '?', '#']).next()?;
     authority.rsplit('@').next()
 }
 
 impl OverriddenService {
-    /// Returns the clients that a name means: the SDK's service ID or an older name,
-    /// case-insensitive. `elasticloadbalancing`, which once meant both kinds of load balancer,
-    /// still does.
-    fn named(name: &str) -> Vec<Self> {
+    /// Returns the services with this name, which is the SDK's service ID or an older name, in
+    /// upper or lower case. As in older versions of the SDK, `elasticloadbalancing` means both
+    /// kinds of load balancer.
+    fn all_named(name: &str) -> Vec<Self> {
         match name.to_ascii_lowercase().as_str() {
             "ec2" => vec![Self::Ec2],
             "elastic load balancing v2" | "elasticloadbalancingv2" | "elbv2" => vec![Self::Elb],

@@ -1,4 +1,4 @@
-//! The effective settings as text, without secrets, for the log at startup.
+//! Formats the effective settings, without secrets, for the log at startup.
 
 use std::fmt::Display;
 
@@ -7,8 +7,8 @@ use ccm_core::k8s::IpFamily;
 use super::{DefaultType, OverriddenService, ServiceOverride, Settings};
 
 impl Settings {
-    /// Returns every key with its effective value, which is empty if unset; `Zone` is shown as the
-    /// region.
+    /// Returns every key with its effective value, which is empty if the key is not set. `Zone` is
+    /// shown as `Region`.
     pub fn effective(&self) -> Vec<(&'static str, String)> {
         let mut shown = vec![
             ("Region", option(self.region.as_ref())),
@@ -40,7 +40,7 @@ impl Settings {
         shown.extend(self.rates());
         for ServiceOverride { service, region, url, .. } in &self.overrides {
             let service = service_name(service);
-            let text = format!("{service} in {region}: {}", without_secrets(url));
+            let text = format!("{service} in {region}: {}", redact_url(url));
             shown.push(("ServiceOverride", text));
         }
         shown
@@ -85,7 +85,8 @@ impl Settings {
         shown
     }
 
-    /// Logs what has no effect, what differs from the defaults, and at debug level everything.
+    /// Logs warnings about keys without effect, the keys that differ from the defaults, and all
+    /// keys at debug level.
     pub fn log(&self) {
         for warning in &self.warnings {
             tracing::warn!("cloud config: {warning}");
@@ -99,7 +100,7 @@ impl Settings {
             .collect();
         tracing::info!(
             settings = changed.join(" "),
-            "cloud config: what differs from the defaults"
+            "cloud config: settings that differ from the defaults"
         );
         for (key, value) in effective {
             tracing::debug!(key, value, "cloud config");
@@ -146,13 +147,13 @@ fn service_name(service: &OverriddenService) -> &str {
 }
 
 /// Removes user, password and query from a URL.
-pub(super) fn without_secrets(url: &str) -> String {
+pub(super) fn redact_url(url: &str) -> String {
     let url = url.split(['?', '#']).next().unwrap_or_default();
-    let Some((scheme, rest)) = url.split_once("://") else {
+    let Some((scheme, without_scheme)) = url.split_once("://") else {
         return String::new();
     };
-    let path_start = rest.find('/').unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(path_start);
+    let path_start = without_scheme.find('/').unwrap_or(without_scheme.len());
+    let (authority, path) = without_scheme.split_at(path_start);
     let host = authority.rsplit('@').next().unwrap_or_default();
     format!("{scheme}://{host}{path}")
 }

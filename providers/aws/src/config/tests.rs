@@ -296,7 +296,7 @@ fn what_upstream_finds_late_or_never_is_found_at_once() {
         ),
         (
             "SupportedTopologyInstanceTypePattern = (",
-            "SupportedTopologyInstanceTypePattern: is no regular expression: unclosed group",
+            "SupportedTopologyInstanceTypePattern: is not a regular expression: unclosed group",
         ),
         (
             "DefaultLoadBalancerType = clb",
@@ -443,7 +443,7 @@ fn services_go_by_their_id_or_an_older_name_in_any_case() {
     }
     let warned = warnings(&section("1", "Service = s3"));
     assert!(warned[0].starts_with(
-        "line 6: [ServiceOverride \"1\"] Service: no client of this program is called \"s3\""
+        "line 6: [ServiceOverride \"1\"] Service: this program has no client for \"s3\""
     ));
 }
 

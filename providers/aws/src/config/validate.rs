@@ -1,5 +1,5 @@
-//! Turns typed values of keys into validated [`Settings`]. Also checks what upstream checks later
-//! or never.
+//! Converts the typed values of the keys to validated [`Settings`]. Values that upstream accepts at
+//! first, or always, are rejected here if they can never work.
 
 use std::num::NonZeroU16;
 
@@ -15,7 +15,7 @@ use crate::{api::elb::TargetType, environment::region_of_zone};
 const PROBE_PORT: NonZeroU16 = NonZeroU16::new(10256).expect("not zero");
 /// Path of kube-proxy's health check.
 const PROBE_PATH: &str = "/healthz";
-/// Longest path of a health check.
+/// Maximum length of the path of a health check.
 const MAX_PATH_LENGTH: usize = 1024;
 
 /// Errors and warnings found in a configuration.
@@ -36,7 +36,7 @@ impl ValidationReport {
         self.warnings.push(issue_at(value, message));
     }
 
-    /// Records an error for a key, if the result is one.
+    /// Returns the value of a successful result, or records the error for its key.
     fn check_value<T, V>(
         &mut self,
         value: &ConfigValue<T>,
@@ -51,14 +51,14 @@ impl ValidationReport {
         }
     }
 
-    /// Validates an ID, if the key has a value.
-    fn id<T: for<'a> From<&'a str>>(
+    /// Parses an ID, if the key has a value.
+    fn parse_id<T: for<'a> From<&'a str>>(
         &mut self,
         value: &ConfigValue<String>,
         prefix: &str,
     ) -> Option<T> {
         let id = text(value)?;
-        self.check_value(value, checked_id(id, prefix))
+        self.check_value(value, parse_id(id, prefix))
     }
 }
 
@@ -66,13 +66,18 @@ fn issue_at<T>(value: &ConfigValue<T>, message: impl Into<Box<str>>) -> ConfigIs
     ConfigIssue::at(value.line.unwrap_or_default(), format!("[Global] {}", value.key), message)
 }
 
+/// Returns the value of a key, or `None` if it is empty.
 fn text(value: &ConfigValue<String>) -> Option<&str> {
     Some(value.value.as_str()).filter(|text| !text.is_empty())
 }
 
-fn checked_id<T: for<'a> From<&'a str>>(id: &str, prefix: &str) -> Result<T, String> {
-    let rest = id.strip_prefix(prefix).unwrap_or_default();
-    if !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+fn parse_id<T: for<'a> From<&'a str>>(id: &str, prefix: &str) -> Result<T, String> {
+    let suffix = id.strip_prefix(prefix).unwrap_or_default();
+    if !suffix.is_empty()
+        && suffix
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    {
         Ok(id.into())
     } else {
         Err(format!("{id:?} is not an ID of the form {prefix}…"))
@@ -89,14 +94,14 @@ pub(super) fn settings(
     check_cluster(raw, report);
     Settings {
         region: region(raw, report),
-        vpc: report.id(&raw.vpc, "vpc-"),
-        subnet: report.id(&raw.subnet, "subnet-"),
+        vpc: report.parse_id(&raw.vpc, "vpc-"),
+        subnet: report.parse_id(&raw.subnet, "subnet-"),
         route_tables: route_tables(raw, report),
         role: role(raw, report),
         cluster_id: text(&raw.cluster_id).map(Into::into),
         cluster_tag: text(&raw.cluster_tag).map(Into::into),
         disable_security_group_ingress: raw.disable_ingress.value,
-        protected_security_group: report.id(&raw.elb_group, "sg-"),
+        protected_security_group: report.parse_id(&raw.elb_group, "sg-"),
         node_ip_families: families(raw, report).unwrap_or(defaults.node_ip_families),
         shared_health_probe: probe(raw, report),
         topology_types: topology(raw, report).unwrap_or_default(),
@@ -120,7 +125,7 @@ pub(super) fn settings(
 fn region(raw: &Global, report: &mut ValidationReport) -> Option<Box<str>> {
     let mut region = None;
     if let Some(name) = text(&raw.region) {
-        region = report.check_value(&raw.region, checked_region(name));
+        region = report.check_value(&raw.region, parse_region(name));
     }
     if let Some(zone) = text(&raw.zone) {
         region = report.check_value(&raw.zone, region_of_zone(zone));
@@ -128,7 +133,7 @@ fn region(raw: &Global, report: &mut ValidationReport) -> Option<Box<str>> {
     region
 }
 
-fn checked_region(name: &str) -> Result<Box<str>, String> {
+fn parse_region(name: &str) -> Result<Box<str>, String> {
     if name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
         Ok(name.into())
     } else {
@@ -141,7 +146,7 @@ fn route_tables(raw: &Global, report: &mut ValidationReport) -> Vec<crate::api::
     let mut ids = Vec::new();
     for id in &value.value {
         if !id.is_empty() {
-            ids.extend(report.check_value(value, checked_id(id, "rtb-")));
+            ids.extend(report.check_value(value, parse_id(id, "rtb-")));
         }
     }
     ids
@@ -243,13 +248,13 @@ fn topology(raw: &Global, report: &mut ValidationReport) -> Option<TypePattern> 
     let parsed = TypePattern::parse(text(&raw.topology)?);
     report.check_value(
         &raw.topology,
-        parsed.map_err(|error| format!("is no regular expression: {}", one_line(&error))),
+        parsed.map_err(|error| format!("is not a regular expression: {}", last_line(&error))),
     )
 }
 
-/// Returns the last line, which says what is wrong; the lines before show the pattern with a marker
-/// below it.
-fn one_line(error: &regex::Error) -> String {
+/// Returns the last line of the error's text, which describes the error. The lines before it show
+/// the pattern with a marker.
+fn last_line(error: &regex::Error) -> String {
     let text = error.to_string();
     let last_line = text.lines().last().unwrap_or_default();
     last_line.trim_start_matches("error: ").to_owned()
@@ -314,7 +319,7 @@ fn backend_group(
     raw: &Global,
     report: &mut ValidationReport,
 ) -> Option<crate::api::SecurityGroupId> {
-    let group = report.id(&raw.backend_group, "sg-");
+    let group = report.parse_id(&raw.backend_group, "sg-");
     if group.is_some() && !raw.shared_group.value {
         report.add_warning(
             &raw.backend_group,

@@ -108,7 +108,7 @@ fn instance(tags: Tags) -> Instance {
     }
 }
 
-const EC2: [(&str, &str); 2] = [(REGION, "us-west-2"), (INSTANCE_ID, "i-1\n")];
+const EC2: [(&str, &str); 2] = [(REGION_PATH, "us-west-2"), (INSTANCE_ID_PATH, "i-1\n")];
 
 fn settings(lines: &str) -> Settings {
     crate::config::parse(&format!("[Global]\n{lines}")).unwrap()
@@ -155,27 +155,29 @@ fn region_of_a_zone() {
 #[tokio::test]
 async fn region_is_asked_for_when_nothing_says_it() {
     let cases = [
-        ("", vec![(REGION, "us-west-2")], "us-west-2"),
-        ("", vec![(ZONE, "eu-west-1b")], "eu-west-1"),
-        ("", vec![(REGION, ""), (ZONE, "eu-west-1b\n")], "eu-west-1"),
-        ("Region = a-1", vec![(REGION, "us-west-2")], "a-1"),
-        ("Zone = b-1a\nRegion = a-1", vec![(REGION, "us-west-2")], "b-1"),
+        ("", vec![(REGION_PATH, "us-west-2")], "us-west-2"),
+        ("", vec![(ZONE_PATH, "eu-west-1b")], "eu-west-1"),
+        ("", vec![(REGION_PATH, ""), (ZONE_PATH, "eu-west-1b\n")], "eu-west-1"),
+        ("Region = a-1", vec![(REGION_PATH, "us-west-2")], "a-1"),
+        ("Zone = b-1a\nRegion = a-1", vec![(REGION_PATH, "us-west-2")], "b-1"),
     ];
     for (lines, paths, expected) in cases {
         assert_eq!(
-            &*region(&settings(lines), &Imds::with(&paths)).await.unwrap(),
+            &*discover_region(&settings(lines), &Imds::with(&paths))
+                .await
+                .unwrap(),
             expected,
             "{lines} {paths:?}"
         );
     }
-    let none = region(&Settings::default(), &Imds::default())
+    let none = discover_region(&Settings::default(), &Imds::default())
         .await
         .unwrap_err();
     assert_eq!(
         none.to_string(),
-        "the instance metadata service knows no region; set Region in the cloud config"
+        "the instance metadata service returned no region; set Region in the cloud config"
     );
-    let odd = region(&Settings::default(), &Imds::with(&[(ZONE, "x")]))
+    let odd = discover_region(&Settings::default(), &Imds::with(&[(ZONE_PATH, "x")]))
         .await
         .unwrap_err();
     assert_eq!(odd.to_string(), "invalid AZ: x");
@@ -211,7 +213,7 @@ async fn outside_ec2_the_error_says_what_to_configure() {
             .filter(|line| !line.starts_with(key))
             .collect();
         let expected = format!(
-            "cannot ask the instance metadata service for the {what}; outside EC2 set {key} in the cloud config: \
+            "cannot read the {what} from the instance metadata service; outside EC2, set {key} in the cloud config: \
              instance metadata: no answer"
         );
         assert_eq!(failed(&lines.join("\n"), Account::default(), &Imds::silent()).await, expected);
@@ -224,7 +226,7 @@ async fn vpc_is_that_of_the_first_interface_that_has_one() {
     let lines = "Region = r-1\nKubernetesClusterID = c";
     let (first, second) =
         ("network/interfaces/macs/0a:1/vpc-id", "network/interfaces/macs/0b:2/vpc-id");
-    let macs = (MACS, "0a:1/\n0b:2/\n");
+    let macs = (MACS_PATH, "0a:1/\n0b:2/\n");
     let cases = [vec![macs, (first, "vpc-1"), (second, "vpc-2")], vec![macs, (second, "vpc-1")]];
     for paths in cases {
         let found = found(lines, Account::default(), &Imds::with(&paths))
@@ -233,7 +235,7 @@ async fn vpc_is_that_of_the_first_interface_that_has_one() {
         assert_eq!(&*found.vpc, "vpc-1", "{paths:?}");
     }
     for paths in [vec![macs], vec![]] {
-        let expected = "the instance metadata service knows no VPC; set VPC in the cloud config";
+        let expected = "the instance metadata service returned no VPC; set VPC in the cloud config";
         assert_eq!(failed(lines, Account::default(), &Imds::with(&paths)).await, expected);
     }
 }

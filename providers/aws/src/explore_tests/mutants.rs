@@ -141,7 +141,7 @@ impl Transport for MutantTransport {
                 answer => answer,
             },
             Bug::ThrottledAsAbsent => match self.lane.send(call).await {
-                Err(error) if ErrorClass::of(error.code()) == ErrorClass::Throttled => {
+                Err(error) if ErrorClass::from_code(error.code()) == ErrorClass::Throttled => {
                     nothing(action).ok_or(error)
                 }
                 answer => answer,

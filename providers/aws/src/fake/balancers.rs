@@ -570,7 +570,7 @@ fn check_source_nat(wanted: Option<bool>, family: IpAddressType) -> ApiResult<()
     Ok(())
 }
 
-/// Returns whether a load balancer has exactly the requested settings.
+/// Returns true if a load balancer has exactly the requested settings.
 fn same(have: &LoadBalancer, c: &elb::CreateLoadBalancer) -> bool {
     let subnets = |mappings: &[SubnetMapping]| -> BTreeSet<String> {
         mappings.iter().map(|it| format!("{it:?}")).collect()

@@ -33,7 +33,7 @@ pub(super) struct Faults {
     pub(super) log: Vec<Call>,
 }
 
-/// What happens to a request.
+/// Effect of the faults on a request.
 pub(super) enum RequestOutcome {
     /// It is carried out; `answered` says whether the answer arrives.
     Served { answered: bool },
@@ -42,7 +42,7 @@ pub(super) enum RequestOutcome {
 }
 
 impl Faults {
-    /// Decides what happens to a request, and logs it.
+    /// Determines the effect of the faults on a request, and logs the request.
     pub(super) fn decide(&mut self, call: &Call) -> RequestOutcome {
         let action = call.action();
         if self.crashed {

@@ -282,7 +282,7 @@ pub(super) fn group_of(rule: &Rule) -> Option<&SecurityGroupId> {
     }
 }
 
-/// Returns whether two rules are the same to AWS, which ignores the description.
+/// Returns true if two rules are the same to AWS, which ignores the description.
 fn same(a: &Rule, b: &Rule) -> bool {
     a.protocol == b.protocol && a.ports == b.ports && a.source == b.source
 }

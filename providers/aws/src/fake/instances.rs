@@ -329,7 +329,7 @@ impl AccountState {
     }
 }
 
-/// Returns whether an ID has EC2's format.
+/// Returns true if an ID has EC2's format.
 pub(super) fn well_formed(prefix: &str, id: &str) -> bool {
     id.strip_prefix(prefix).is_some_and(|rest| {
         matches!(rest.len(), 8 | 17)

@@ -405,7 +405,7 @@ fn only_one(certificates: &[Box<str>]) -> ApiResult<()> {
     }
 }
 
-/// Returns whether a listener is on the port of `spec`. A port has at most one listener, whatever
+/// Returns true if a listener is on the port of `spec`. A port has at most one listener, whatever
 /// its protocol: TCP and UDP on the same port are one listener with protocol TCP_UDP.
 fn on_port(have: &Listener, balancer: &LoadBalancerArn, spec: &ListenerSpec) -> bool {
     have.load_balancer == *balancer && have.port == spec.port.get()

@@ -38,7 +38,7 @@ impl<'a> Filters<'a> {
         Ok(Self(filters))
     }
 
-    /// Returns whether an object with these tags and fields matches.
+    /// Returns true if an object with these tags and fields matches.
     pub(super) fn accept(&self, tags: &Tags, field: impl Fn(&str) -> Vec<String>) -> bool {
         self.0.iter().all(|filter| {
             let found: Vec<String> = match (filter.name.strip_prefix("tag:"), &*filter.name) {

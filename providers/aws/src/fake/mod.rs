@@ -95,8 +95,9 @@ impl FakeAws {
     /// As [`Transport::send`].
     pub async fn ask<R: Request>(&self, request: R) -> Result<R::Reply, AwsError> {
         let reply = self.send(request.into_call()).await?;
-        R::from_reply(reply)
-            .ok_or_else(|| AwsError::no_response(R::ACTION, "the answer is of another request"))
+        R::from_reply(reply).ok_or_else(|| {
+            AwsError::no_response(R::ACTION, "the answer belongs to another kind of request")
+        })
     }
 
     /// Changes delays and sizes.
@@ -154,7 +155,7 @@ impl FakeAws {
         state.faults.dead_after(n);
     }
 
-    /// Returns whether the process has crashed.
+    /// Returns true if the process has crashed.
     pub fn is_dead(&self) -> bool {
         self.state.lock().faults.crashed
     }

@@ -6,16 +6,16 @@ use std::time::Duration;
 /// draining.
 #[derive(Clone, Debug)]
 pub struct FakeOptions {
-    /// How long an object that is created from now on is missing from describes. A shorter time
-    /// than before also applies to older objects.
+    /// Time for which an object that is created from now on is missing from describes. A shorter
+    /// time than before also applies to older objects.
     pub describe_lag: Duration,
-    /// How long changes do not find an object that is created from now on.
+    /// Time for which changes do not find an object that is created from now on.
     pub change_lag: Duration,
-    /// How long a load balancer is `provisioning`.
+    /// Time for which a load balancer is `provisioning`.
     pub provisioning: Duration,
-    /// How long a target is `initial`.
+    /// Time for which a target is `initial`.
     pub initial: Duration,
-    /// How long the network interfaces of a deleted load balancer remain.
+    /// Time for which the network interfaces of a deleted load balancer remain.
     pub interfaces_linger: Duration,
     /// Maximum number of items per page.
     pub page_size: usize,

@@ -120,7 +120,7 @@ impl FakeAws {
         shown
     }
 
-    /// Returns whether the source/destination check of an instance's first interface is on; `None`
+    /// Returns true if the source/destination check of an instance's first interface is on; `None`
     /// without interface.
     pub fn source_dest_check(&self, id: &InstanceId) -> Option<bool> {
         let state = self.state.lock();

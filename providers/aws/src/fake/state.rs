@@ -23,10 +23,10 @@ use crate::api::{
 /// Name of the region.
 pub const REGION: &str = "us-west-2";
 
-/// How long a terminated instance can still be described.
+/// Time for which a terminated instance can still be described.
 const TERMINATED_FOR: Duration = Duration::from_secs(3600);
 
-/// When an object was created, and from when on it is visible.
+/// Time of an object's creation, and times from which on it is visible.
 #[derive(Clone, Copy)]
 pub(super) struct CreationTime {
     pub(super) at: Instant,
@@ -35,12 +35,12 @@ pub(super) struct CreationTime {
 }
 
 impl CreationTime {
-    /// Returns whether describes show the object.
+    /// Returns true if describes show the object.
     pub(super) fn shown(self) -> bool {
         self.shown <= Instant::now()
     }
 
-    /// Returns whether changes find the object.
+    /// Returns true if changes find the object.
     pub(super) fn found(self) -> bool {
         self.found <= Instant::now()
     }

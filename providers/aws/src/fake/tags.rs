@@ -89,7 +89,7 @@ impl AccountState {
         }
     }
 
-    /// Returns whether an existing object has the requested tags, if the options compare tags.
+    /// Returns true if an existing object has the requested tags, if the options compare tags.
     pub(super) fn same_tags(&self, have: &Tags, asked: &Tags) -> bool {
         !self.options.tags_are_settings || have == asked
     }

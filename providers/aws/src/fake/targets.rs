@@ -415,7 +415,7 @@ fn check_count(targets: &[elb::Target]) -> ApiResult<()> {
     }
 }
 
-/// Returns whether an address outside the VPC may be a target: it has to be in a private or shared
+/// Returns true if an address outside the VPC may be a target: it has to be in a private or shared
 /// range.
 fn private(ip: IpAddr) -> bool {
     match ip {

@@ -160,7 +160,7 @@ async fn what_does_not_pass_ends_the_process() {
     let error = build(config(&[]), async |_| Ok(nowhere.clone()))
         .await
         .unwrap_err();
-    let expected = "the instance metadata service knows no instance ID; set KubernetesClusterID in the cloud config";
+    let expected = "the instance metadata service returned no instance ID; set KubernetesClusterID in the cloud config";
     assert_eq!(chain(&*error), expected);
     let error = build(config(&[]), async |_| Err("no way".into()))
         .await

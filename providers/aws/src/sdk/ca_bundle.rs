@@ -2,7 +2,7 @@
 //!
 //! The SDK reads the system's CA certificates once per process and does not support a CA bundle of
 //! its own. Here the bundle that `AWS_CA_BUNDLE` or `SSL_CERT_FILE` names is read again when it
-//! changes: the next request uses a new client with new connections.
+//! changes. The next request then uses a new client with new connections.
 
 use std::{
     fs,
@@ -24,10 +24,10 @@ use parking_lot::Mutex;
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use tokio::time::Instant;
 
-/// How often the bundle is checked for changes.
+/// Interval at which the bundle is checked for changes.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Why a bundle cannot be used.
+/// Error of using a CA bundle.
 #[derive(Debug, thiserror::Error)]
 pub enum CaBundleError {
     /// The file cannot be read.
@@ -35,7 +35,7 @@ pub enum CaBundleError {
     Read {
         /// Path of the bundle.
         path: Box<str>,
-        /// The error.
+        /// Error of the read.
         source: std::io::Error,
     },
     /// The file is not a usable CA bundle.
@@ -43,7 +43,7 @@ pub enum CaBundleError {
     Content {
         /// Path of the bundle.
         path: Box<str>,
-        /// What is wrong.
+        /// Reason why the content is not usable.
         reason: Box<str>,
     },
 }
@@ -58,11 +58,11 @@ pub(super) fn bundle() -> Option<PathBuf> {
     named("AWS_CA_BUNDLE").or_else(|| named("SSL_CERT_FILE"))
 }
 
-/// Creates the client, which trusts a bundle's certificates and checks it at most once per `look`;
-/// without a bundle, it trusts the system's.
+/// Creates the client, which trusts a bundle's certificates and checks the bundle for changes at
+/// most once per `look`. Without a bundle, the client trusts the system's certificates.
 ///
 /// # Errors
-/// The bundle cannot be used.
+/// Returns an error if the bundle cannot be used.
 pub(super) fn client(
     bundle: Option<PathBuf>,
     look: Duration,
@@ -125,7 +125,7 @@ fn read(path: &Path) -> Result<TrustStore, CaBundleError> {
     Ok(TrustStore::empty().with_pem_certificate(pem))
 }
 
-/// Returns what identifies the content of a file: time, length, and the target if it is a link.
+/// Returns data that changes with the content of a file: time, length, and the target of a link.
 fn file_version(path: &Path) -> Option<(SystemTime, u64, PathBuf)> {
     let about = fs::metadata(path).ok()?;
     Some((about.modified().ok()?, about.len(), fs::canonicalize(path).ok()?))
@@ -147,8 +147,8 @@ struct LoadedBundle {
 }
 
 impl ReloadingHttpClient {
-    /// Returns a client for the bundle's current content. If that cannot be used, for example
-    /// because it is half-written, the last client stays.
+    /// Returns a client for the bundle's current content. If the content cannot be used, for
+    /// example because it is only partly written, returns the last client.
     fn current(&self) -> SharedHttpClient {
         let mut state = self.state.lock();
         if state.checked_at.elapsed() >= self.check_interval {

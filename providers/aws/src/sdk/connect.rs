@@ -28,7 +28,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The SDKs' default within a region.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1100);
 
-/// Why the connection could not be created.
+/// Error of creating the connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The region is neither configured nor found.
@@ -70,13 +70,13 @@ pub async fn connect_with_keys(
     connect_with(settings, ConnectOptions { credentials, ..ConnectOptions::of_process() }).await
 }
 
-/// What the process takes from its environment; tests set other values.
+/// Options that come from the process' environment; tests set other values.
 pub(super) struct ConnectOptions {
     /// The CA bundle.
     pub(super) bundle: Option<PathBuf>,
     /// Credentials in place of the SDK's chain.
     pub(super) credentials: Option<SharedCredentialsProvider>,
-    /// How often the CA bundle is checked for changes.
+    /// Interval at which the CA bundle is checked for changes.
     pub(super) ca_check_interval: Duration,
 }
 
@@ -96,7 +96,7 @@ pub(super) async fn connect_with(
 ) -> Result<Connection, ConnectError> {
     let metadata = SdkMetadata::new(ca_bundle::plain(), endpoints::metadata(settings))
         .map_err(ConnectError::MetadataUrl)?;
-    let region: Box<str> = (&*environment::region(settings, &metadata).await?).into();
+    let region: Box<str> = (&*environment::discover_region(settings, &metadata).await?).into();
     let http = ca_bundle::client(options.bundle, options.ca_check_interval)?;
     let signing = Region::new(String::from(region.clone()));
     let chain = || {
@@ -162,8 +162,8 @@ fn with_role(base: &SdkConfig, role: &Role, place: Option<EndpointOverride>) -> 
         .build()
 }
 
-/// Defines the function that configures a client of one SDK crate; their types have nothing in
-/// common.
+/// Defines the function that configures a client of one SDK crate, because the crates' types have
+/// no common trait.
 macro_rules! configure {
     ($name:ident, $sdk:ident) => {
         fn $name(base: &SdkConfig, place: Option<EndpointOverride>) -> $sdk::config::Builder {

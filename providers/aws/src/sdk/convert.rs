@@ -8,13 +8,13 @@ use jiff::Timestamp;
 use super::error::unreadable;
 use crate::api::{Action, AwsError};
 
-/// Converts a list of strings for a request; `None` if it is empty, because the query protocol of
-/// Elastic Load Balancing sends an empty list as one empty member.
+/// Converts a list of strings for a request. Returns `None` if it is empty, because the query
+/// protocol of Elastic Load Balancing sends an empty list as one empty member.
 pub(super) fn list<T: Deref<Target = str>>(items: &[T]) -> Option<Vec<String>> {
     (!items.is_empty()).then(|| items.iter().map(|item| item.to_string()).collect())
 }
 
-/// Converts a list of structures for a request; `None` if it is empty.
+/// Converts a list of structures for a request. Returns `None` if it is empty.
 pub(super) fn structures<T, U>(
     items: impl IntoIterator<Item = T>,
     make: impl FnMut(T) -> U,
@@ -23,12 +23,12 @@ pub(super) fn structures<T, U>(
     (!made.is_empty()).then_some(made)
 }
 
-/// Converts a string of an answer; empty if it is missing.
+/// Converts a string of an answer. Returns empty text if it is missing.
 pub(super) fn text(value: Option<String>) -> Box<str> {
     value.unwrap_or_default().into()
 }
 
-/// Converts a string of an answer; `None` if it is missing or empty.
+/// Converts a string of an answer. Returns `None` if it is missing or empty.
 pub(super) fn maybe<T: From<String>>(value: Option<String>) -> Option<T> {
     value.filter(|value| !value.is_empty()).map(T::from)
 }
@@ -58,12 +58,12 @@ pub(super) fn parsed<T: FromStr<Err: Display>>(action: Action, value: &str) -> R
         .map_err(|error| unreadable(action, format_args!("{value:?}: {error}")))
 }
 
-/// Converts the token of the next page; EC2 sometimes sends an empty one with the last page.
+/// Converts the token of the next page. EC2 sometimes sends an empty one with the last page.
 pub(super) fn token(value: Option<String>) -> Option<String> {
     value.filter(|token| !token.is_empty())
 }
 
-/// Converts a number that cannot be negative; 0 if it is missing.
+/// Converts a number that cannot be negative. Returns 0 if it is missing.
 pub(super) fn count<T: TryFrom<i32> + Default>(value: Option<i32>) -> T {
     value
         .and_then(|value| T::try_from(value).ok())

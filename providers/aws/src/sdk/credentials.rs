@@ -1,5 +1,5 @@
-//! Credentials: the SDK's chain, which is reloaded when its files change, and an assumed role on
-//! top of it.
+//! Provides credentials from the SDK's chain, which is reloaded when its files change, and from an
+//! assumed role on top of it.
 
 use std::{
     env,
@@ -24,7 +24,8 @@ use aws_types::region::Region;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
 
-/// How long before expiry credentials are renewed; the SDK shortens this at random, by up to half.
+/// Time before expiry at which credentials are renewed. The SDK shortens it at random by up to
+/// half.
 pub(super) const RENEWAL: Duration = Duration::from_mins(1);
 /// Credentials that do not expire, such as those of a file, are renewed after this time, or up to
 /// half of [`RENEWAL`] later. The SDK's own setting for that cannot be less than 15 minutes.
@@ -41,7 +42,7 @@ pub(super) struct ReloadingCredentialsChain {
     current: Mutex<Option<(Contents, Arc<DefaultCredentialsChain>)>>,
 }
 
-/// Digest of each file; `None` for one that cannot be read.
+/// Digest of each file; `None` for a file that cannot be read.
 type Contents = Vec<Option<[u8; 32]>>;
 
 impl ReloadingCredentialsChain {
@@ -145,7 +146,7 @@ fn profile_files() -> Vec<PathBuf> {
     files.into_iter().flatten().collect()
 }
 
-/// `RoleARN`: assumed with the chain's credentials.
+/// Role of `RoleARN`, which is assumed with the chain's credentials.
 #[derive(Debug)]
 pub(super) struct AssumedRole {
     /// STS client, with the chain's credentials.

@@ -2,19 +2,19 @@
 
 use crate::config::{OverriddenService, ServiceOverride, Settings};
 
-/// Endpoint of a client, and what its requests are signed for.
+/// Endpoint of a client, with region and service for which its requests are signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EndpointOverride {
-    /// Endpoint.
+    /// URL of the endpoint.
     pub(super) url: String,
-    /// Region of the signature.
+    /// Region for which requests are signed.
     pub(super) region: String,
-    /// Service of the signature; `None` for the service's own.
+    /// Service for which requests are signed; `None` for the client's own service.
     pub(super) name: Option<String>,
 }
 
-/// Returns the override for a service in a region. Without one the SDK decides: by
-/// `AWS_ENDPOINT_URL_<SERVICE>`, by `AWS_ENDPOINT_URL`, or by its own table.
+/// Returns the override for a service in a region. Without an override, the SDK uses
+/// `AWS_ENDPOINT_URL_<SERVICE>`, `AWS_ENDPOINT_URL`, or its own table.
 pub(super) fn endpoint_override(
     settings: &Settings,
     service: &OverriddenService,
@@ -42,7 +42,7 @@ pub(super) fn endpoint_override(
     })
 }
 
-/// Returns the endpoint of the metadata service, whatever region its section names.
+/// Returns the endpoint of the metadata service. The region of its section is ignored.
 pub(super) fn metadata(settings: &Settings) -> Option<&str> {
     let is_metadata = |section: &&ServiceOverride| section.service == OverriddenService::Imds;
     settings

@@ -10,9 +10,9 @@ use crate::api::{Action, AwsError, AwsErrorCause};
 
 /// Converts an error of the SDK.
 ///
-/// The code is the one on the wire: the SDK's types add `Exception` to many codes of Elastic Load
-/// Balancing, its metadata do not. An answer that is not an error document, such as a proxy's page,
-/// keeps its status and has an empty code.
+/// The code comes from the SDK's error metadata, which contain it as on the wire. The SDK's types
+/// add `Exception` to many codes of Elastic Load Balancing. An answer that is not an error
+/// document, such as a proxy's page, keeps its status and has an empty code.
 pub(super) fn of<E>(action: Action, error: SdkError<E, HttpResponse>) -> AwsError
 where
     E: ProvideErrorMetadata + Error + Send + Sync + 'static,
@@ -41,8 +41,8 @@ where
     AwsError { action: Some(action), cause: fault }
 }
 
-/// Returns why there was no readable answer. The SDK's text for the phase adds nothing to the
-/// cause.
+/// Returns the reason for a missing or unreadable answer, without the SDK's text for the phase,
+/// which adds nothing to the cause.
 fn no_response_source<E>(error: SdkError<E, HttpResponse>) -> Box<dyn Error + Send + Sync>
 where
     E: Error + Send + Sync + 'static,

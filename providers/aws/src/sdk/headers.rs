@@ -62,13 +62,13 @@ impl Intercept for SignAs {
     }
 }
 
-/// Tells STS for whom a role is assumed, so that the role's policy can reject others (confused
-/// deputy).
+/// Sends the source ARN and account when a role is assumed, so that the role's policy can reject
+/// other sources. This protects against confused deputies.
 #[derive(Debug)]
 pub(super) struct SourceHeaders {
-    /// `SourceARN`.
+    /// Configured `SourceARN`.
     pub(super) arn: Box<str>,
-    /// Account of the role.
+    /// Account to which the role belongs.
     pub(super) account: Box<str>,
 }
 

@@ -1,4 +1,4 @@
-//! The instance metadata service, version 2.
+//! Client for the instance metadata service, version 2.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 const ATTEMPTS: u32 = 2;
 
-/// [`Metadata`] with the SDK's client.
+/// Implementation of [`Metadata`] with the SDK's client.
 #[derive(Clone, Debug)]
 pub(super) struct SdkMetadata {
     client: imds::Client,
@@ -21,10 +21,10 @@ pub(super) struct SdkMetadata {
 }
 
 impl SdkMetadata {
-    /// Creates a client; sends no request yet.
+    /// Creates a client. Sends no request yet.
     ///
     /// # Errors
-    /// The endpoint is not a URL.
+    /// Returns an error if the endpoint is not a URL.
     pub(super) fn new(
         http: SharedHttpClient,
         endpoint: Option<&str>,

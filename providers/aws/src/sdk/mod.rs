@@ -1,8 +1,8 @@
-//! The AWS SDK behind [`Transport`](crate::api::Transport): the only folder that names it.
+//! Implements [`Transport`](crate::api::Transport) with the AWS SDK. No other module uses the SDK.
 //!
-//! One [`send`](crate::api::Transport::send) is one request on the wire: the SDK's own retries are
-//! off. What the SDK caches as long as the process runs (the contents of credential files, the
-//! trusted CA certificates) is reloaded here when the files change.
+//! One [`send`](crate::api::Transport::send) is one request on the wire, because the SDK's own
+//! retries are disabled. The SDK reads credential files and trusted CA certificates only once. Here
+//! they are reloaded when the files change.
 
 mod ca_bundle;
 mod connect;

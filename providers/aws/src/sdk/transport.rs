@@ -8,7 +8,7 @@ use super::{
 };
 use crate::api::{AwsError, Call, Reply, Transport};
 
-/// [`Transport`] with the AWS SDK.
+/// Implementation of [`Transport`] with the AWS SDK.
 #[derive(Clone, Debug)]
 pub(crate) struct SdkTransport {
     pub(super) ec2: aws_sdk_ec2::Client,

@@ -1,4 +1,4 @@
-//! Sends the tagging requests and handles their results.
+//! Sends the requests that tag and untag instances, and handles their results.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,51 +17,51 @@ use serde_json::json;
 use super::{
     TagQueue, TaggingController,
     metrics::ErrorType,
-    plan::{self, Item, ItemDecision, LABEL, RejectionKind, RetryDecision, TagOperation},
+    plan::{self, Item, ItemAction, LABEL, RejectionKind, RetryAction, TagOperation},
 };
 use crate::api::{
     AwsError, InstanceId,
     ec2::{CreateTags, DeleteTags},
 };
 
-/// Back-off between attempts. Nine retries take four minutes, about as long as a new instance may
-/// be unknown to AWS.
+/// Back-off between attempts. Nine retries take four minutes, because AWS may not know a new
+/// instance for about that long.
 const BACKOFF: Backoff = Backoff {
     first: Duration::from_millis(500),
     cap: Duration::from_secs(1000),
 };
-/// Number of labels written at the same time.
-const CONCURRENT_LABELS: usize = 10;
+/// Maximum number of concurrent writes of labels.
+const MAX_CONCURRENT_LABELS: usize = 10;
 
-/// An item that is being processed.
+/// An item for which a request is sent.
 struct TagJob {
     item: Item,
     node: Option<Arc<NodeView>>,
     id: InstanceId,
 }
 
-/// Why an item failed.
+/// Error of processing an item.
 #[derive(Debug, thiserror::Error)]
 enum JobError {
-    #[error("instance not tagged")]
+    #[error("failed to change the tags of the instance")]
     Aws(#[source] AwsError),
-    #[error("node not labelled")]
+    #[error("failed to label the node")]
     Label(#[source] Box<kube::Error>),
 }
 
 impl TaggingController {
-    /// Processes items of one kind.
+    /// Processes a batch of items from one queue.
     pub(super) async fn process(&self, queue: &TagQueue, items: Vec<Item>) {
-        // First, drop the items that need no request any more.
+        // First, drop the items that no longer need a request.
         let nodes = self.nodes.list();
         let mut jobs = Vec::new();
         for item in items {
             let node = self.nodes.get(&item.node);
-            match plan::decide(&item, node.as_deref(), &nodes, &self.checksum) {
-                ItemDecision::Do(id) => jobs.push(TagJob { item, node, id }),
-                ItemDecision::Skip(why) => {
-                    tracing::debug!(node = %item.node, verb = ?item.verb, why, "nothing to do for a node");
-                    if item.verb == TagOperation::Tag
+            match plan::plan_item(&item, node.as_deref(), &nodes, &self.checksum) {
+                ItemAction::Process(id) => jobs.push(TagJob { item, node, id }),
+                ItemAction::Skip(reason) => {
+                    tracing::debug!(node = %item.node, operation = ?item.operation, reason, "skipping the node");
+                    if item.operation == TagOperation::Tag
                         && node.is_none()
                         && let Some(id) = item.instance()
                     {
@@ -74,14 +74,18 @@ impl TaggingController {
         if jobs.is_empty() {
             return;
         }
-        // Then send one request for the rest.
-        match self.send(queue.verb, &jobs).await {
-            Ok(()) => self.finish_tagged(queue, jobs).await,
-            // Only the message says which instance was rejected, so each is sent alone.
-            Err(error) if jobs.len() > 1 && RejectionKind::of(error.code()).is_some() => {
+        // Then send one request for all remaining items.
+        match self.send_request(queue.operation, &jobs).await {
+            Ok(()) => self.complete(queue, jobs).await,
+            // The error code does not say which instance was rejected, so send one request for
+            // each.
+            Err(error) if jobs.len() > 1 && RejectionKind::from_code(error.code()).is_some() => {
                 for job in jobs {
-                    match self.send(queue.verb, std::slice::from_ref(&job)).await {
-                        Ok(()) => self.finish_tagged(queue, vec![job]).await,
+                    match self
+                        .send_request(queue.operation, std::slice::from_ref(&job))
+                        .await
+                    {
+                        Ok(()) => self.complete(queue, vec![job]).await,
                         Err(error) => self.fail(queue, &job, &JobError::Aws(error)),
                     }
                 }
@@ -94,43 +98,48 @@ impl TaggingController {
         }
     }
 
-    async fn send(&self, verb: TagOperation, jobs: &[TagJob]) -> Result<(), AwsError> {
+    /// Sends one request for several instances.
+    async fn send_request(&self, operation: TagOperation, jobs: &[TagJob]) -> Result<(), AwsError> {
         let mut resources: Vec<Box<str>> = jobs.iter().map(|job| job.id.as_str().into()).collect();
         resources.sort();
         resources.dedup();
         let tags = self.options.tags.clone();
         let op = &self.op.clone().with_fresh_sleep_budget();
-        match verb {
+        match operation {
             TagOperation::Tag => {
                 let request = CreateTags { resources, tags };
-                let why = "nodes lack the label of tagged instances";
-                self.scope.client.write(op, request, why).await
+                let reason = "nodes lack the label of tagged instances";
+                self.scope.client.write(op, request, reason).await
             }
             TagOperation::Untag => {
                 let request = DeleteTags { resources, tags };
-                let why = "nodes were deleted";
-                self.scope.client.write(op, request, why).await
+                let reason = "nodes were deleted";
+                self.scope.client.write(op, request, reason).await
             }
         }
     }
 
-    /// Completes jobs whose request succeeded; a tagged node gets its label first.
-    async fn finish_tagged(&self, queue: &TagQueue, jobs: Vec<TagJob>) {
-        if queue.verb == TagOperation::Untag {
+    /// Completes jobs whose request succeeded. Nodes whose instance was tagged get the label first.
+    async fn complete(&self, queue: &TagQueue, jobs: Vec<TagJob>) {
+        if queue.operation == TagOperation::Untag {
             for job in &jobs {
                 self.metrics.remove_instance(&job.id);
                 queue.finish(&job.item);
             }
             return;
         }
-        let labelled: Vec<_> = jobs.into_iter().map(|job| self.label(queue, job)).collect();
-        stream::iter(labelled)
-            .buffer_unordered(CONCURRENT_LABELS)
+        let label_writes: Vec<_> = jobs
+            .into_iter()
+            .map(|job| self.label_node(queue, job))
+            .collect();
+        stream::iter(label_writes)
+            .buffer_unordered(MAX_CONCURRENT_LABELS)
             .collect::<()>()
             .await;
     }
 
-    async fn label(&self, queue: &TagQueue, job: TagJob) {
+    /// Labels the node of a tagged instance, and completes the job.
+    async fn label_node(&self, queue: &TagQueue, job: TagJob) {
         let Some(node) = &job.node else {
             return queue.finish(&job.item);
         };
@@ -143,8 +152,8 @@ impl TaggingController {
             .await
         {
             Ok(_) => {
-                if plan::is_first(node) {
-                    self.metrics.first_tagged(age(node));
+                if plan::was_never_tagged(node) {
+                    self.metrics.observe_first_tagging(age(node));
                 }
                 tracing::info!(node = %node.name, instance = %job.id, "instance tagged");
                 queue.finish(&job.item);
@@ -154,14 +163,15 @@ impl TaggingController {
         }
     }
 
+    /// Handles the error of a job: retries it later, or drops it.
     fn fail(&self, queue: &TagQueue, job: &TagJob, error: &JobError) {
-        // First, check whether the process is stopping.
-        let failure = JobFailure::of(error);
+        // First, check whether the process stops or is not the leader any more. If so, drop the
+        // job: the next leader finds the node without its label.
+        let failure = JobFailure::new(error);
         if self.op.may_write().is_err() || failure.is_shutdown {
-            // The next leader finds the node without its label.
             return queue.finish(&job.item);
         }
-        // Then decide whether to retry.
+        // Then decide whether to retry the job.
         let failures = queue.queue.failed(&job.item);
         let text = failure.text;
         let node = &job.item.node;
@@ -170,29 +180,29 @@ impl TaggingController {
             Some(node) => age(node),
             None => Duration::MAX,
         };
-        match plan::after_failure(queue.verb, failure.rejection, age, failures) {
-            RetryDecision::Skip(why) => {
-                tracing::info!(%node, %instance, verb = ?queue.verb, why, error = text, "tags not changed, not retried");
-                if queue.verb == TagOperation::Untag {
+        match plan::plan_retry(queue.operation, failure.rejection, age, failures) {
+            RetryAction::Drop(reason) => {
+                tracing::info!(%node, %instance, operation = ?queue.operation, reason, error = text, "failed to change tags; not retrying");
+                if queue.operation == TagOperation::Untag {
                     self.metrics.remove_instance(instance);
                 }
                 queue.finish(&job.item);
             }
-            RetryDecision::Retry => {
+            RetryAction::Retry => {
                 let delay = BACKOFF
                     .delay(failures)
                     .max(failure.retry_after)
-                    .max(self.next_slot());
-                tracing::warn!(%node, %instance, verb = ?queue.verb, failures, ?delay, error = text, "tags not changed");
-                self.metrics.failed(ErrorType::Total, instance);
+                    .max(self.reserve_slot());
+                tracing::warn!(%node, %instance, operation = ?queue.operation, failures, ?delay, error = text, "failed to change tags; retrying");
+                self.metrics.count_error(ErrorType::Total, instance);
                 queue.queue.done(&job.item);
                 queue.queue.add_after(job.item.clone(), delay);
             }
-            RetryDecision::GiveUp => {
-                tracing::error!(%node, %instance, verb = ?queue.verb, failures, error = text, "tags not changed, given up");
-                match queue.verb {
-                    TagOperation::Tag => self.metrics.failed(ErrorType::Exhausted, instance),
-                    TagOperation::Untag => self.metrics.given_up(instance),
+            RetryAction::GiveUp => {
+                tracing::error!(%node, %instance, operation = ?queue.operation, failures, error = text, "failed to change tags; giving up");
+                match queue.operation {
+                    TagOperation::Tag => self.metrics.count_error(ErrorType::Exhausted, instance),
+                    TagOperation::Untag => self.metrics.count_given_up(instance),
                 }
                 queue.finish(&job.item);
             }
@@ -200,26 +210,29 @@ impl TaggingController {
     }
 }
 
-/// What an error means for its item.
+/// Properties of an error that determine whether its job is retried.
 struct JobFailure {
     text: String,
     rejection: Option<RejectionKind>,
-    /// The request was not sent, because the process stops or does not lead any more.
+    /// True if the request was not sent, because the process stops or is not the leader any more.
     is_shutdown: bool,
-    /// Retry delay that AWS or a rate limiter asks for.
+    /// Minimum retry delay, as AWS or a rate limiter asks for.
     retry_after: Duration,
 }
 
 impl JobFailure {
-    fn of(error: &JobError) -> Self {
+    fn new(error: &JobError) -> Self {
         match error {
             JobError::Aws(error) => {
-                let cloud = CloudError::from(error.clone());
+                let cloud_error = CloudError::from(error.clone());
                 Self {
-                    text: cloud.chain(),
-                    rejection: RejectionKind::of(error.code()),
-                    is_shutdown: matches!(cloud.kind(), ErrorKind::NotLeader | ErrorKind::Canceled),
-                    retry_after: cloud.retry_after().unwrap_or_default(),
+                    text: cloud_error.chain(),
+                    rejection: RejectionKind::from_code(error.code()),
+                    is_shutdown: matches!(
+                        cloud_error.kind(),
+                        ErrorKind::NotLeader | ErrorKind::Canceled
+                    ),
+                    retry_after: cloud_error.retry_after().unwrap_or_default(),
                 }
             }
             JobError::Label(_) => Self {

@@ -27,9 +27,11 @@ impl ErrorType {
 /// removed.
 const MAX_GIVEN_UP_SERIES: usize = 100;
 
+/// Metrics of the tagging controller. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Metrics {
     errors: IntCounterVec,
+    /// Instances whose tags could not be removed, oldest first.
     given_up: Arc<Mutex<VecDeque<Box<str>>>>,
     delay: Histogram,
 }
@@ -55,7 +57,7 @@ impl Metrics {
         Ok(metrics)
     }
 
-    pub(super) fn failed(&self, error: ErrorType, instance: &str) {
+    pub(super) fn count_error(&self, error: ErrorType, instance: &str) {
         self.errors
             .with_label_values(&[error.as_str(), instance])
             .inc();
@@ -70,10 +72,10 @@ impl Metrics {
         }
     }
 
-    /// Counts an instance whose node is deleted and that is not retried. Its series is removed
-    /// after [`MAX_GIVEN_UP_SERIES`] further ones.
-    pub(super) fn given_up(&self, instance: &str) {
-        self.failed(ErrorType::Exhausted, instance);
+    /// Counts an instance whose node is deleted and whose tags could not be removed. Its series is
+    /// removed when more than [`MAX_GIVEN_UP_SERIES`] instances were counted after it.
+    pub(super) fn count_given_up(&self, instance: &str) {
+        self.count_error(ErrorType::Exhausted, instance);
         let mut given_up = self.given_up.lock();
         given_up.retain(|other| **other != *instance);
         given_up.push_back(instance.into());
@@ -84,8 +86,9 @@ impl Metrics {
         }
     }
 
-    pub(super) fn first_tagged(&self, after: Duration) {
-        self.delay.observe(after.as_secs_f64());
+    /// Records the age of a node whose instance was tagged for the first time.
+    pub(super) fn observe_first_tagging(&self, age: Duration) {
+        self.delay.observe(age.as_secs_f64());
     }
 }
 
@@ -106,14 +109,14 @@ mod tests {
         };
         let before = series();
         for n in 0..1000 {
-            metrics.failed(ErrorType::Total, &format!("i-{n}"));
+            metrics.count_error(ErrorType::Total, &format!("i-{n}"));
             metrics.remove_instance(&format!("i-{n}"));
             metrics.remove_instance(&format!("i-{n}"));
         }
         assert_eq!(series(), before);
         for n in 0..1000 {
-            metrics.failed(ErrorType::Total, &format!("i-{n}"));
-            metrics.given_up(&format!("i-{n}"));
+            metrics.count_error(ErrorType::Total, &format!("i-{n}"));
+            metrics.count_given_up(&format!("i-{n}"));
         }
         assert_eq!(series(), before + 2 * MAX_GIVEN_UP_SERIES);
     }

@@ -63,7 +63,7 @@ pub fn flags() -> Vec<Flag> {
     ]
 }
 
-/// Returns how the command line knows the controller. `*` does not select it.
+/// Returns the controller's names on the command line. `*` does not select it.
 pub fn info() -> ControllerInfo {
     ControllerInfo {
         name: NAME,
@@ -76,13 +76,13 @@ pub fn info() -> ControllerInfo {
 /// Parsed options of the tagging controller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Tags for every instance; at least one.
+    /// Tags that every instance gets; at least one.
     pub(super) tags: Tags,
-    /// Rate limit of nodes. `None` means no limit.
+    /// Rate limit of processed nodes. `None` means no limit.
     pub(super) rate: Option<Rate>,
-    /// Number of concurrent requests.
+    /// Maximum number of concurrent requests of each kind.
     pub(super) workers: NonZeroUsize,
-    /// Whether one request may tag several instances.
+    /// True if one request may tag several instances.
     pub(super) batching: bool,
 }
 
@@ -90,32 +90,32 @@ pub struct Options {
 /// same error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    /// A value that is not of the flag's type.
+    /// The value does not have the flag's type.
     #[error("invalid argument {value:?} for \"--{flag}\" flag: {reason}")]
     Invalid {
         /// The flag, without dashes.
         flag: &'static str,
         /// The value as given.
         value: Box<str>,
-        /// What is wrong with it.
+        /// Reason why the value is invalid.
         reason: Box<str>,
     },
-    /// No tags.
+    /// No tags were given.
     #[error("--tags must not be empty and must be a form of key=value")]
     NoTags,
-    /// A tag that EC2 would reject.
+    /// EC2 would reject a tag.
     #[error("--tags: {0}")]
     BadTag(Box<str>),
-    /// No kind of resource.
+    /// No kind of resource was given.
     #[error("--resources must not be empty")]
     NoResources,
-    /// A kind of resource that is not tagged.
+    /// The controller does not tag this kind of resource.
     #[error("{0} is not a supported resource. Current supported resources [instance]")]
     UnsupportedResource(Box<str>),
-    /// A negative limit.
+    /// The limit is negative.
     #[error("--{0} should not be less than zero")]
     Negative(&'static str),
-    /// Zero or fewer workers.
+    /// The number of workers is zero or negative.
     #[error("--tagging-controller-concurrent-node-syncs must be a positive number")]
     NoWorkers,
 }
@@ -135,12 +135,12 @@ impl fmt::Display for OptionErrors {
 impl std::error::Error for OptionErrors {}
 
 impl Options {
-    /// Parses the values of the flags ([`Config::extra`](ccm_core::config::Config::extra)); a
-    /// missing one has its default. Call it only if the controller is enabled: otherwise the flags
-    /// may stay empty.
+    /// Parses the values of the flags ([`Config::extra`](ccm_core::config::Config::extra)). A
+    /// missing flag has its default. May only be called if the controller is enabled, because the
+    /// required flags may be missing otherwise.
     ///
     /// # Errors
-    /// Every validation error.
+    /// Returns all validation errors.
     pub fn parse(texts: &BTreeMap<&'static str, String>) -> Result<Self, OptionErrors> {
         let mut errors = Vec::new();
         let tags = parse_tags(text_of(texts, TAGS, ""), &mut errors);
@@ -160,10 +160,11 @@ impl Options {
 
     /// Returns the label value of a node whose instance has these tags.
     pub(super) fn checksum(&self) -> Checksum {
-        Checksum::of(&self.tags)
+        Checksum::for_tags(&self.tags)
     }
 }
 
+/// Returns the text of a flag, or its default if the flag is missing.
 fn text_of<'a>(texts: &'a BTreeMap<&'static str, String>, flag: &str, default: &'a str) -> &'a str {
     match texts.get(flag) {
         Some(text) => text,
@@ -268,25 +269,26 @@ fn split_pairs(text: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// Splits at commas outside quotes; a doubled quote inside quotes means one quote. `None` if the
-/// quotes are malformed.
+/// Splits at commas outside quotes. A doubled quote inside quotes means one quote. Returns `None`
+/// if the quotes are malformed.
 fn split_at_commas(text: &str) -> Option<Vec<String>> {
     let mut pairs = Vec::new();
-    let mut rest = text;
+    let mut remaining = text;
     loop {
-        let (pair, after_pair) = match rest.strip_prefix('"') {
+        let (pair, after_pair) = match remaining.strip_prefix('"') {
             Some(quoted) => take_quoted(quoted)?,
-            None => take_unquoted(rest)?,
+            None => take_unquoted(remaining)?,
         };
         pairs.push(pair);
         if after_pair.is_empty() {
             return Some(pairs);
         }
-        rest = after_pair.strip_prefix(',')?;
+        remaining = after_pair.strip_prefix(',')?;
     }
 }
 
-/// Reads text whose opening quote was read, and returns it with what follows its closing quote.
+/// Splits text after an opening quote. Returns the quoted text, and the text after its closing
+/// quote.
 fn take_quoted(mut text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     loop {
@@ -300,7 +302,8 @@ fn take_quoted(mut text: &str) -> Option<(String, &str)> {
     }
 }
 
-/// Reads text up to the next comma, and returns it with the comma and what follows.
+/// Splits text before the next comma. Returns the text before it, and the comma with the text after
+/// it. Returns `None` if a quote is inside the first part.
 fn take_unquoted(text: &str) -> Option<(String, &str)> {
     let end = text.find(',').unwrap_or(text.len());
     let (value, after) = text.split_at(end);
@@ -311,7 +314,7 @@ fn take_unquoted(text: &str) -> Option<(String, &str)> {
     }
 }
 
-/// Reports every tag that EC2 would reject.
+/// Records an error for every tag that EC2 would reject.
 fn check_tags(tags: &Tags, errors: &mut Vec<OptionError>) {
     let mut reasons = Vec::new();
     if tags.len() > MAX_TAGS {

@@ -1,4 +1,4 @@
-//! Decides which nodes to tag or untag, and what to do after AWS' answer. Pure functions.
+//! Determines which instances to tag or untag, and whether to retry after an error. Pure functions.
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
@@ -10,10 +10,10 @@ use crate::{
     provider_id::{ProviderId, instance_of},
 };
 
-/// Label of a node whose instance has the tags. Its value is a checksum of them.
+/// Label of a node whose instance has the tags. Its value is the checksum of the tags.
 pub const LABEL: &str = "k8s.io/cloud-provider-aws";
-/// How long after a node's creation the tagging API may not know its instance yet.
-const NEW_NODE_AGE: Duration = Duration::from_secs(5 * 60);
+/// Age below which a node is new, so that AWS may not know its instance yet.
+const MAX_NEW_NODE_AGE: Duration = Duration::from_secs(5 * 60);
 /// Maximum number of retries of a failed item.
 const MAX_RETRIES: u32 = 9;
 
@@ -22,7 +22,7 @@ const MAX_RETRIES: u32 = 9;
 pub(super) struct Checksum(Box<str>);
 
 impl Checksum {
-    pub(super) fn of(tags: &Tags) -> Self {
+    pub(super) fn for_tags(tags: &Tags) -> Self {
         let mut pairs: Vec<String> = tags
             .iter()
             .map(|(key, value)| format!("{key}={value}"))
@@ -39,22 +39,22 @@ impl fmt::Display for Checksum {
     }
 }
 
-/// What to do with a node's instance.
+/// Change of the tags of a node's instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum TagOperation {
     Tag,
     Untag,
 }
 
-/// One work item. Equal items are queued once.
+/// A work item. The queue contains equal items only once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Item {
-    pub(super) verb: TagOperation,
+    pub(super) operation: TagOperation,
     pub(super) node: Arc<str>,
     pub(super) provider_id: Option<Arc<str>>,
 }
 
-/// The nodes at the time of the last comparison.
+/// Nodes at the time of the last comparison, by name.
 #[derive(Debug, Default)]
 pub(super) struct NodeSnapshot(HashMap<Arc<str>, NodeRecord>);
 
@@ -65,10 +65,11 @@ struct NodeRecord {
 }
 
 impl NodeSnapshot {
-    /// Compares with the current nodes and remembers them. New or changed nodes that lack the label
-    /// are to be tagged; instances of deleted nodes are to be untagged. A node that was recreated
-    /// for the same instance does not count as deleted.
-    pub(super) fn diff(&mut self, nodes: &[Arc<NodeView>], checksum: &Checksum) -> Vec<Item> {
+    /// Compares the snapshot with the current nodes, replaces it, and returns the work items.
+    ///
+    /// New or changed nodes that lack the label are tagged, and the instances of deleted nodes are
+    /// untagged. A node that was recreated for the same instance does not count as deleted.
+    pub(super) fn update(&mut self, nodes: &[Arc<NodeView>], checksum: &Checksum) -> Vec<Item> {
         let mut items = Vec::new();
         let mut current = HashMap::with_capacity(nodes.len());
         for node in nodes {
@@ -82,7 +83,7 @@ impl NodeSnapshot {
             current.insert(node.name.clone(), record);
         }
         for (name, old) in &self.0 {
-            if old.lost_instance(current.get(name)) {
+            if old.has_lost_instance(current.get(name)) {
                 items.push(Item::new(TagOperation::Untag, name, old.provider_id.as_ref()));
             }
         }
@@ -93,8 +94,8 @@ impl NodeSnapshot {
 }
 
 impl NodeRecord {
-    /// Returns whether the node of this record is deleted, or has another instance now.
-    fn lost_instance(&self, current: Option<&Self>) -> bool {
+    /// Returns true if the node of this record was deleted, or has another instance now.
+    fn has_lost_instance(&self, current: Option<&Self>) -> bool {
         match current {
             Some(current) => self.provider_id.is_some() && current.provider_id != self.provider_id,
             None => true,
@@ -103,8 +104,16 @@ impl NodeRecord {
 }
 
 impl Item {
-    pub(super) fn new(verb: TagOperation, node: &Arc<str>, provider_id: Option<&Arc<str>>) -> Self {
-        Self { verb, node: node.clone(), provider_id: provider_id.cloned() }
+    pub(super) fn new(
+        operation: TagOperation,
+        node: &Arc<str>,
+        provider_id: Option<&Arc<str>>,
+    ) -> Self {
+        Self {
+            operation,
+            node: node.clone(),
+            provider_id: provider_id.cloned(),
+        }
     }
 
     /// Returns the instance ID in the provider ID.
@@ -114,39 +123,40 @@ impl Item {
     }
 }
 
-/// Returns whether the node's label is missing or not the checksum of the tags.
+/// Returns true if the node's label is missing or differs from the checksum of the tags.
 pub(super) fn needs_tagging(node: &NodeView, checksum: &Checksum) -> bool {
     node.labels.get(LABEL) != Some(&checksum.0)
 }
 
-/// Returns whether the node's instance was never tagged.
-pub(super) fn is_first(node: &NodeView) -> bool {
+/// Returns true if the node's instance was never tagged.
+pub(super) fn was_never_tagged(node: &NodeView) -> bool {
     !node.labels.contains(LABEL)
 }
 
-/// What to do about an item when it is processed.
+/// Action for an item of the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ItemDecision {
-    Do(InstanceId),
-    /// Do nothing, with the reason.
+pub(super) enum ItemAction {
+    /// Send a request for this instance.
+    Process(InstanceId),
+    /// Send no request, for this reason.
     Skip(&'static str),
 }
 
-/// Decides what to do about an item. `node` is the current node with its name; `nodes` are all
+/// Determines the action for an item. `node` is the current node of that name, and `nodes` are all
 /// current nodes.
-pub(super) fn decide(
+pub(super) fn plan_item(
     item: &Item,
     node: Option<&NodeView>,
     nodes: &[Arc<NodeView>],
     checksum: &Checksum,
-) -> ItemDecision {
-    let provider_id = match item.verb {
+) -> ItemAction {
+    let provider_id = match item.operation {
         TagOperation::Tag => {
             let Some(node) = node else {
-                return ItemDecision::Skip("the node is gone");
+                return ItemAction::Skip("the node was deleted");
             };
             if !needs_tagging(node, checksum) {
-                return ItemDecision::Skip("it was tagged earlier");
+                return ItemAction::Skip("the instance is already tagged");
             }
             node.provider_id.as_deref()
         }
@@ -154,33 +164,33 @@ pub(super) fn decide(
     };
     let id = match provider_id.map(ProviderId::parse) {
         Some(Ok(ProviderId::Instance { id, .. })) => id,
-        Some(Ok(ProviderId::Fargate { .. })) => return ItemDecision::Skip("it is a fargate node"),
-        Some(Err(_)) => return ItemDecision::Skip("its provider ID names no instance"),
-        // The item is queued again when the node changes.
-        None => return ItemDecision::Skip("it has no provider ID"),
+        Some(Ok(ProviderId::Fargate { .. })) => return ItemAction::Skip("it is a Fargate node"),
+        Some(Err(_)) => return ItemAction::Skip("the provider ID does not name an instance"),
+        // The node is queued again when it gets a provider ID.
+        None => return ItemAction::Skip("the node has no provider ID"),
     };
-    if item.verb == TagOperation::Untag {
+    if item.operation == TagOperation::Untag {
         let has_node = nodes
             .iter()
             .any(|node| instance_of(node).as_ref() == Some(&id));
         if has_node {
-            return ItemDecision::Skip("a node has the instance again");
+            return ItemAction::Skip("another node has the instance");
         }
     }
-    ItemDecision::Do(id)
+    ItemAction::Process(id)
 }
 
-/// Why AWS rejected an instance.
+/// Kind of AWS' rejection of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RejectionKind {
-    /// The instance does not exist, or is too new to be known.
+    /// The instance does not exist, or is so new that AWS does not know it yet.
     NotFound,
-    /// No instance can have this ID, for example that of a simulated node.
+    /// No instance can have this ID, which may be that of a simulated node.
     InvalidId,
 }
 
 impl RejectionKind {
-    pub(super) fn of(code: &str) -> Option<Self> {
+    pub(super) fn from_code(code: &str) -> Option<Self> {
         match code {
             "InvalidInstanceID.NotFound" => Some(Self::NotFound),
             "InvalidID" | "InvalidInstanceID.Malformed" => Some(Self::InvalidId),
@@ -189,41 +199,41 @@ impl RejectionKind {
     }
 }
 
-/// What to do after a failure.
+/// Action after the failure of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RetryDecision {
-    /// Do nothing: it can never succeed, or need not. With the reason.
-    Skip(&'static str),
-    /// Try again.
+pub(super) enum RetryAction {
+    /// Drop the item for this reason: it can never succeed, or is not necessary.
+    Drop(&'static str),
+    /// Retry the item after a delay.
     Retry,
-    /// Stop: it failed too often.
+    /// Drop the item, because it failed too often.
     GiveUp,
 }
 
-/// Decides what to do after a failure. `age` is the node's age, used for tagging; `failures`
-/// includes this one.
-pub(super) fn after_failure(
-    verb: TagOperation,
+/// Determines the action after a failure. `age` is the node's age, and `failures` includes this
+/// failure.
+pub(super) fn plan_retry(
+    operation: TagOperation,
     rejection: Option<RejectionKind>,
     age: Duration,
     failures: u32,
-) -> RetryDecision {
+) -> RetryAction {
     match rejection {
         Some(RejectionKind::InvalidId) => {
-            return RetryDecision::Skip("the instance has an invalid ID");
+            return RetryAction::Drop("the instance has an invalid ID");
         }
-        Some(RejectionKind::NotFound) if verb == TagOperation::Untag => {
-            return RetryDecision::Skip("the instance is gone");
+        Some(RejectionKind::NotFound) if operation == TagOperation::Untag => {
+            return RetryAction::Drop("the instance was deleted");
         }
-        Some(RejectionKind::NotFound) if age >= NEW_NODE_AGE => {
-            return RetryDecision::Skip("the instance does not exist");
+        Some(RejectionKind::NotFound) if age >= MAX_NEW_NODE_AGE => {
+            return RetryAction::Drop("the instance does not exist");
         }
         Some(RejectionKind::NotFound) | None => {}
     }
     if failures > MAX_RETRIES {
-        RetryDecision::GiveUp
+        RetryAction::GiveUp
     } else {
-        RetryDecision::Retry
+        RetryAction::Retry
     }
 }
 
@@ -244,7 +254,7 @@ mod tests {
     }
 
     fn checksum() -> Checksum {
-        Checksum::of(&tags(&[("key2", "value2"), ("key1", "value1")]))
+        Checksum::for_tags(&tags(&[("key2", "value2"), ("key1", "value1")]))
     }
 
     fn node(name: &str, id: &str, label: &str, version: &str) -> Arc<NodeView> {
@@ -261,9 +271,9 @@ mod tests {
         })
     }
 
-    fn item(verb: TagOperation, name: &str, id: &str) -> Item {
+    fn item(operation: TagOperation, name: &str, id: &str) -> Item {
         Item {
-            verb,
+            operation,
             node: name.into(),
             provider_id: (!id.is_empty()).then(|| id.into()),
         }
@@ -271,16 +281,16 @@ mod tests {
 
     #[test]
     fn checksums_are_those_of_upstream() {
-        assert_eq!(Checksum::of(&tags(&[("key1", "value1")])).to_string(), OLD);
+        assert_eq!(Checksum::for_tags(&tags(&[("key1", "value1")])).to_string(), OLD);
         assert_eq!(checksum().to_string(), NEW);
     }
 
     // TC2
     #[test]
     fn a_node_without_the_label_was_never_tagged() {
-        assert!(is_first(&NodeView::named("n")));
-        assert!(is_first(&node("n", "i-1", "", "1")));
-        assert!(!is_first(&node("n", "i-1", OLD, "1")));
+        assert!(was_never_tagged(&NodeView::named("n")));
+        assert!(was_never_tagged(&node("n", "i-1", "", "1")));
+        assert!(!was_never_tagged(&node("n", "i-1", OLD, "1")));
     }
 
     // TC1
@@ -293,25 +303,25 @@ mod tests {
             node("done", "i-3", NEW, "1"),
         ];
         let both = [item(TagOperation::Tag, "new", "i-1"), item(TagOperation::Tag, "old", "i-2")];
-        assert_eq!(snapshot.diff(&first, &checksum()), both);
-        assert_eq!(snapshot.diff(&first, &checksum()), []);
+        assert_eq!(snapshot.update(&first, &checksum()), both);
+        assert_eq!(snapshot.update(&first, &checksum()), []);
         let changed = [
             node("new", "i-1", "", "2"),
             node("old", "i-2", NEW, "2"),
             node("done", "i-3", NEW, "2"),
         ];
         let retagged = [item(TagOperation::Tag, "new", "i-1")];
-        assert_eq!(snapshot.diff(&changed, &checksum()), retagged);
+        assert_eq!(snapshot.update(&changed, &checksum()), retagged);
         let untagged = [item(TagOperation::Untag, "done", "i-3")];
-        assert_eq!(snapshot.diff(&changed[..2], &checksum()), untagged);
+        assert_eq!(snapshot.update(&changed[..2], &checksum()), untagged);
     }
 
     #[test]
     fn a_name_that_moves_to_another_instance_frees_the_first_one() {
         let mut snapshot = NodeSnapshot::default();
-        snapshot.diff(&[node("n", "", "", "1")], &checksum());
-        assert_eq!(snapshot.diff(&[node("n", "i-1", NEW, "2")], &checksum()), []);
-        let items = snapshot.diff(&[node("n", "i-2", "", "3")], &checksum());
+        snapshot.update(&[node("n", "", "", "1")], &checksum());
+        assert_eq!(snapshot.update(&[node("n", "i-1", NEW, "2")], &checksum()), []);
+        let items = snapshot.update(&[node("n", "i-2", "", "3")], &checksum());
         assert_eq!(
             items,
             [item(TagOperation::Tag, "n", "i-2"), item(TagOperation::Untag, "n", "i-1")]
@@ -327,58 +337,59 @@ mod tests {
                 TagOperation::Tag,
                 "i-1",
                 Some(node("n", "i-1", "", "1")),
-                ItemDecision::Do("i-1".into()),
+                ItemAction::Process("i-1".into()),
             ),
             (
                 TagOperation::Tag,
                 "i-1",
                 Some(node("n", "aws:///us-west-2a/i-2", OLD, "1")),
-                ItemDecision::Do("i-2".into()),
+                ItemAction::Process("i-2".into()),
             ),
             (
                 TagOperation::Tag,
                 "i-1",
                 Some(node("n", "i-1", NEW, "1")),
-                ItemDecision::Skip("it was tagged earlier"),
+                ItemAction::Skip("the instance is already tagged"),
             ),
-            (TagOperation::Tag, "i-1", None, ItemDecision::Skip("the node is gone")),
+            (TagOperation::Tag, "i-1", None, ItemAction::Skip("the node was deleted")),
             (
                 TagOperation::Tag,
                 "",
                 Some(node("n", "", "", "1")),
-                ItemDecision::Skip("it has no provider ID"),
+                ItemAction::Skip("the node has no provider ID"),
             ),
             (
                 TagOperation::Tag,
                 fargate,
                 Some(node("n", fargate, "", "1")),
-                ItemDecision::Skip("it is a fargate node"),
+                ItemAction::Skip("it is a Fargate node"),
             ),
             (
                 TagOperation::Tag,
                 "gce://x",
                 Some(node("n", "gce://x", "", "1")),
-                ItemDecision::Skip("its provider ID names no instance"),
+                ItemAction::Skip("the provider ID does not name an instance"),
             ),
-            (TagOperation::Untag, "i-1", None, ItemDecision::Do("i-1".into())),
+            (TagOperation::Untag, "i-1", None, ItemAction::Process("i-1".into())),
             (
                 TagOperation::Untag,
                 "i-1",
                 Some(node("n", "i-2", "", "1")),
-                ItemDecision::Do("i-1".into()),
+                ItemAction::Process("i-1".into()),
             ),
             (
                 TagOperation::Untag,
                 "i-1",
                 Some(node("n", "aws:///a/i-1", "", "1")),
-                ItemDecision::Skip("a node has the instance again"),
+                ItemAction::Skip("another node has the instance"),
             ),
-            (TagOperation::Untag, fargate, None, ItemDecision::Skip("it is a fargate node")),
+            (TagOperation::Untag, fargate, None, ItemAction::Skip("it is a Fargate node")),
         ];
-        for (verb, id, node, expected) in cases {
+        for (operation, id, node, expected) in cases {
             let nodes: Vec<_> = node.iter().cloned().collect();
-            let decision = decide(&item(verb, "n", id), node.as_deref(), &nodes, &checksum());
-            assert_eq!(decision, expected, "{verb:?} {id}");
+            let decision =
+                plan_item(&item(operation, "n", id), node.as_deref(), &nodes, &checksum());
+            assert_eq!(decision, expected, "{operation:?} {id}");
         }
     }
 
@@ -389,39 +400,39 @@ mod tests {
         let gone = Some(RejectionKind::NotFound);
         let invalid = Some(RejectionKind::InvalidId);
         let cases = [
-            (TagOperation::Tag, None, old, 9, RetryDecision::Retry),
-            (TagOperation::Tag, None, old, 10, RetryDecision::GiveUp),
-            (TagOperation::Untag, None, old, 9, RetryDecision::Retry),
-            (TagOperation::Untag, None, old, 10, RetryDecision::GiveUp),
-            (TagOperation::Tag, gone, young, 3, RetryDecision::Retry),
-            (TagOperation::Tag, gone, young, 10, RetryDecision::GiveUp),
-            (TagOperation::Tag, gone, old, 1, RetryDecision::Skip("the instance does not exist")),
-            (TagOperation::Untag, gone, young, 1, RetryDecision::Skip("the instance is gone")),
+            (TagOperation::Tag, None, old, 9, RetryAction::Retry),
+            (TagOperation::Tag, None, old, 10, RetryAction::GiveUp),
+            (TagOperation::Untag, None, old, 9, RetryAction::Retry),
+            (TagOperation::Untag, None, old, 10, RetryAction::GiveUp),
+            (TagOperation::Tag, gone, young, 3, RetryAction::Retry),
+            (TagOperation::Tag, gone, young, 10, RetryAction::GiveUp),
+            (TagOperation::Tag, gone, old, 1, RetryAction::Drop("the instance does not exist")),
+            (TagOperation::Untag, gone, young, 1, RetryAction::Drop("the instance was deleted")),
             (
                 TagOperation::Tag,
                 invalid,
                 young,
                 1,
-                RetryDecision::Skip("the instance has an invalid ID"),
+                RetryAction::Drop("the instance has an invalid ID"),
             ),
             (
                 TagOperation::Untag,
                 invalid,
                 old,
                 1,
-                RetryDecision::Skip("the instance has an invalid ID"),
+                RetryAction::Drop("the instance has an invalid ID"),
             ),
         ];
-        for (verb, refusal, age, failures, expected) in cases {
+        for (operation, refusal, age, failures, expected) in cases {
             assert_eq!(
-                after_failure(verb, refusal, age, failures),
+                plan_retry(operation, refusal, age, failures),
                 expected,
-                "{verb:?} {refusal:?} {failures}"
+                "{operation:?} {refusal:?} {failures}"
             );
         }
-        assert_eq!(RejectionKind::of("InvalidInstanceID.NotFound"), gone);
-        assert_eq!(RejectionKind::of("InvalidID"), invalid);
-        assert_eq!(RejectionKind::of("RequestLimitExceeded"), None);
+        assert_eq!(RejectionKind::from_code("InvalidInstanceID.NotFound"), gone);
+        assert_eq!(RejectionKind::from_code("InvalidID"), invalid);
+        assert_eq!(RejectionKind::from_code("RequestLimitExceeded"), None);
     }
 
     fn any_nodes() -> impl Strategy<Value = Vec<Arc<NodeView>>> {
@@ -439,7 +450,7 @@ mod tests {
     /// Items of the nodes before, of those after, and of those after once more.
     fn three_diffs(before: &[Arc<NodeView>], after: &[Arc<NodeView>]) -> [Vec<Item>; 3] {
         let mut snapshot = NodeSnapshot::default();
-        [before, after, after].map(|nodes| snapshot.diff(nodes, &checksum()))
+        [before, after, after].map(|nodes| snapshot.update(nodes, &checksum()))
     }
 
     fn rotated(nodes: &[Arc<NodeView>], by: usize) -> Vec<Arc<NodeView>> {
@@ -465,14 +476,14 @@ mod tests {
         #[test]
         fn no_other_clouds_instance_and_none_that_a_node_has_is_touched(before in any_nodes(), after in any_nodes()) {
             let mut snapshot = NodeSnapshot::default();
-            let mut items = snapshot.diff(&before, &checksum());
-            items.extend(snapshot.diff(&after, &checksum()));
+            let mut items = snapshot.update(&before, &checksum());
+            items.extend(snapshot.update(&after, &checksum()));
             for item in items {
                 let node = after.iter().find(|node| node.name == item.node);
-                let ItemDecision::Do(id) = decide(&item, node.map(|node| &**node), &after, &checksum()) else { continue };
+                let ItemAction::Process(id) = plan_item(&item, node.map(|node| &**node), &after, &checksum()) else { continue };
                 let has = |node: &&Arc<NodeView>| node.provider_id.as_deref().is_some_and(|known| known.ends_with(&*id));
                 let holder = after.iter().find(|node| has(node) && !node.provider_id.as_deref().unwrap().contains("gce"));
-                prop_assert_eq!(holder.is_some(), item.verb == TagOperation::Tag, "{:?} {:?}", item, id);
+                prop_assert_eq!(holder.is_some(), item.operation == TagOperation::Tag, "{:?} {:?}", item, id);
                 let named = before.iter().chain(&after).filter(has).any(|node| {
                     node.provider_id.as_deref().is_some_and(|known| !known.contains("://") || known.starts_with("aws://"))
                 });

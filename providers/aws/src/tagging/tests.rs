@@ -454,7 +454,8 @@ async fn equal_items_are_in_line_once() {
     };
     let metrics = Metrics::register(&rig.registry).unwrap();
     let tagging = TaggingController::new(options(true), scope, ctx, metrics);
-    let item = |verb, node: &str, id: &str| Item::new(verb, &node.into(), Some(&id.into()));
+    let item =
+        |operation, node: &str, id: &str| Item::new(operation, &node.into(), Some(&id.into()));
     let mut lengths = Vec::new();
     for next in [
         item(TagOperation::Tag, "node0", "i-1"),
