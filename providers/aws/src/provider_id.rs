@@ -146,7 +146,7 @@ pub fn instance_ids<'a>(nodes: impl IntoIterator<Item = &'a NodeView>) -> Vec<In
             Ok(Some(ProviderId::Instance { id, .. })) => ids.push(id),
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(node = %node.name, error = %error, "skipping a node with an invalid provider ID")
+                tracing::warn!(node = %node.name, error = %error, "skipping a node with an invalid provider ID");
             }
         }
     }

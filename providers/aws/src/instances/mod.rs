@@ -61,8 +61,8 @@ use crate::{
 
 /// Label with the ID of the node's zone, such as `usw2-az1`.
 pub const ZONE_ID_LABEL: &str = "topology.k8s.aws/zone-id";
-/// Label with the outermost network node above the instance. The labels of the inner layers have
-/// the numbers from 2.
+/// Label with the outermost network node above the instance. The labels of the inner layers end in
+/// 2, 3 and so on.
 pub const FIRST_LAYER_LABEL: &str = "topology.k8s.aws/network-node-layer-1";
 /// Prefix of [`FIRST_LAYER_LABEL`] and the labels of the inner layers.
 const LAYER_LABEL_PREFIX: &str = "topology.k8s.aws/network-node-layer-";

@@ -41,7 +41,7 @@ async fn routes_of_others_are_never_listed_replaced_or_deleted() {
     assert_eq!(
         error.to_string(),
         format!(
-            "error creating AWS route (100.64.0.0/24): table {table} has one to {appliance}, {text}"
+            "error creating AWS route (100.64.0.0/24): table {table} has a route to {appliance}, {text}"
         )
     );
     assert!(

@@ -157,7 +157,7 @@ fn parse_requirement(text: &str, settings: &Settings) -> Result<LabelRequirement
         None => (text.trim(), None),
     };
     if key.is_empty() || key.contains(char::is_whitespace) {
-        return Err(format!("{text:?} is neither of the form label nor label=value"));
+        return Err(format!("{text:?} does not have the form label or label=value"));
     }
     if !well_known::FRAMEWORK_LABELS.contains(&key) && !settings.allows_selector_label(key) {
         return Err(format!("label {key} is not in nodeSelectorLabels of the cloud config"));

@@ -298,10 +298,10 @@ fn every_mistake_is_named_with_key_and_value() {
         (IP_MODE, "proxy", "must be VIP, Proxy or unset"),
         (ACTIVATION_DELAY, "soon", "number with a unit"),
         (ACTIVATION_DELAY, "-1s", "negative"),
-        (NODE_SELECTOR, "", "neither label nor"),
-        (NODE_SELECTOR, "pool,,", "neither label nor"),
-        (NODE_SELECTOR, "=x", "neither label nor"),
-        (NODE_SELECTOR, "a b", "neither label nor"),
+        (NODE_SELECTOR, "", "form label or label=value"),
+        (NODE_SELECTOR, "pool,,", "form label or label=value"),
+        (NODE_SELECTOR, "=x", "form label or label=value"),
+        (NODE_SELECTOR, "a b", "form label or label=value"),
         (NODE_SELECTOR, "colour=red", "nodeSelectorLabels"),
         (well_known::ANNOTATION_SOURCE_RANGES, "10.0.0.0/8, x", "\"x\""),
     ];
@@ -349,7 +349,7 @@ fn every_mistake_is_named_with_key_and_value() {
     let ServiceInterpretation::Invalid(mistakes) = provider.interpret(&wrong_family) else {
         panic!("served")
     };
-    assert!(mistakes[0].message.contains("no family"), "{mistakes:?}");
+    assert!(mistakes[0].message.contains("does not belong to a family"), "{mistakes:?}");
 }
 
 #[test]
