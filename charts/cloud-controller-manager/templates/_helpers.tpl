@@ -30,6 +30,19 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- toYaml (merge $own .Values.commonLabels) -}}
 {{- end -}}
 
+{{/* Annotations of an object: those of all, and its own. Nothing if there are none. */}}
+{{- define "ccm.annotations" -}}
+{{- with merge (dict) (.own | default dict) .root.Values.commonAnnotations -}}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
+{{- end -}}
+
+{{/* Replicas; the old name is read too. */}}
+{{- define "ccm.replicas" -}}
+{{- int (ternary .Values.replicas .Values.replicaCount (hasKey .Values "replicas")) -}}
+{{- end -}}
+
 {{- define "ccm.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- .Values.serviceAccount.name | default (include "ccm.fullname" .) -}}
@@ -39,8 +52,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
 {{- define "ccm.image" -}}
-{{- $repository := .Values.image.repository | default (printf "ccm-%s" .Values.provider) -}}
-{{- $name := ternary (printf "%s/%s" .Values.image.registry $repository) $repository (ne .Values.image.registry "") -}}
+{{- $registry := .Values.image.registry | trimSuffix "/" -}}
+{{- $repository := .Values.image.repository | default (printf "ccm-%s" .Values.provider) | trimPrefix "/" -}}
+{{- $name := ternary (printf "%s/%s" $registry $repository) $repository (ne $registry "") -}}
 {{- if .Values.image.digest -}}
 {{- printf "%s@%s" $name .Values.image.digest -}}
 {{- else -}}
@@ -59,11 +73,34 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- end -}}
 
+{{/* A map as JSON, without the keys and items that are null. */}}
+{{- define "ccm.withoutNulls" -}}
+{{- $kept := dict -}}
+{{- range $key, $value := . -}}
+{{- if kindIs "map" $value -}}
+{{- $_ := set $kept $key (include "ccm.withoutNulls" $value | fromJson) -}}
+{{- else if kindIs "slice" $value -}}
+{{- $items := list -}}
+{{- range $item := $value -}}
+{{- if kindIs "map" $item -}}
+{{- $items = append $items (include "ccm.withoutNulls" $item | fromJson) -}}
+{{- else if not (kindIs "invalid" $item) -}}
+{{- $items = append $items $item -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $kept $key $items -}}
+{{- else if not (kindIs "invalid" $value) -}}
+{{- $_ := set $kept $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $kept -}}
+{{- end -}}
+
 {{- define "ccm.cloudConfig" -}}
 {{- if .Values.cloudConfig.content -}}
 {{- .Values.cloudConfig.content -}}
 {{- else -}}
-{{- $values := deepCopy .Values.cloudConfig.values -}}
+{{- $values := include "ccm.withoutNulls" .Values.cloudConfig.values | fromJson -}}
 {{- if eq .Values.provider "aws" -}}
 {{- /* Without it the provider refuses Services that name no type: a balancer of another kind than before breaks a rollback. */ -}}
 {{- $values = mergeOverwrite (dict "Global" (dict "DefaultLoadBalancerType" "nlb")) $values -}}
@@ -83,6 +120,17 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- end -}}
 
+{{/* File of the leader migration; nothing without one, and with the manager's built-in list. */}}
+{{- define "ccm.leaderMigration" -}}
+{{- if and .Values.leaderMigration.enabled .Values.leaderMigration.controllerLeaders (not .Values.shadow.enabled) -}}
+apiVersion: controllermanager.config.k8s.io/v1
+kind: LeaderMigrationConfiguration
+leaderName: {{ .Values.leaderMigration.leaseName | quote }}
+controllerLeaders:
+  {{- toYaml .Values.leaderMigration.controllerLeaders | nindent 2 }}
+{{- end -}}
+{{- end -}}
+
 {{/* ClusterRoles that are summed up, by name of their file in files/generated-rules. */}}
 {{- define "ccm.clusterRoles" -}}
 {{- $given := list -}}
@@ -90,9 +138,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $off := or (and (eq $name "route") (not $.Values.routes.enabled)) (and (eq $name "ipam") (not $.Values.nodeIPAM.enabled)) -}}
 {{- /* With credentials of their own the controllers bring their rights along; the watches are the manager's. */ -}}
 {{- $elsewhere := and $.Values.useServiceAccountCredentials (ne $name "endpoints") -}}
-{{- /* Pods as targets are a matter of annotations there, so that any Service may have them. */ -}}
-{{- $always := and (eq $name "endpoints") (eq $.Values.provider "aws") -}}
-{{- if and (or $wanted $always) (not $off) (not $elsewhere) -}}{{- $given = append $given $name -}}{{- end -}}
+{{- if kindIs "string" $wanted -}}
+{{- /* `auto`. On AWS pods as targets are a matter of annotations, so that any Service may have them. */ -}}
+{{- $wanted = eq $.Values.provider "aws" -}}
+{{- end -}}
+{{- if and $wanted (not $off) (not $elsewhere) -}}{{- $given = append $given $name -}}{{- end -}}
 {{- end -}}
 {{- if .Values.useServiceAccountCredentials -}}{{- $given = append $given "caches" -}}{{- end -}}
 {{- append $given "serving" | sortAlpha | join " " -}}

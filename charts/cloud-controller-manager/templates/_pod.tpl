@@ -25,24 +25,36 @@
 - --allocate-node-cidrs=true
 {{- end }}
 - --controllers={{ $controllers | join "," }}
+{{- if $v.shadow.enabled }}
+- --shadow-once
+{{- else }}
 - --leader-elect={{ $v.leaderElection.enabled }}
 {{- if $v.leaderElection.enabled }}
 - --leader-elect-resource-name={{ $v.leaderElection.leaseName }}
 - --leader-elect-resource-namespace={{ $v.leaderElection.leaseNamespace }}
 {{- end }}
+{{- if $v.leaderMigration.enabled }}
+- --enable-leader-migration=true
+{{- if include "ccm.leaderMigration" . }}
+- --leader-migration-config=/etc/cloud-controller-manager/leader-migration/leader-migration.yaml
+{{- end }}
+{{- end }}
 {{- if $v.useServiceAccountCredentials }}
 - --use-service-account-credentials=true
+{{- end }}
 {{- end }}
 {{- if $v.featureGates }}
 {{- $gates := list }}
 {{- range $gate, $on := $v.featureGates }}{{ $gates = append $gates (printf "%s=%t" $gate $on) }}{{ end }}
 - --feature-gates={{ $gates | join "," }}
 {{- end }}
+{{- if not $v.shadow.enabled }}
 - {{ printf "--bind-address=%s" $v.serving.bindAddress | quote }}
 - --secure-port={{ int $v.serving.port }}
 {{- if $v.serving.tls.existingSecret }}
 - --tls-cert-file=/etc/cloud-controller-manager/tls/tls.crt
 - --tls-private-key-file=/etc/cloud-controller-manager/tls/tls.key
+{{- end }}
 {{- end }}
 - --logging-format={{ $v.logging.format }}
 - --v={{ int $v.logging.verbosity }}
@@ -86,11 +98,16 @@ failureThreshold: {{ .probe.failureThreshold }}
     secretName: {{ $v.kubeconfig.existingSecret.name | quote }}
     defaultMode: 288 # 0440; octal is not the same to all YAML readers
 {{- end }}
-{{- if $v.serving.tls.existingSecret }}
+{{- if and $v.serving.tls.existingSecret (not $v.shadow.enabled) }}
 - name: tls
   secret:
     secretName: {{ $v.serving.tls.existingSecret | quote }}
     defaultMode: 288 # 0440; octal is not the same to all YAML readers
+{{- end }}
+{{- if include "ccm.leaderMigration" . }}
+- name: leader-migration
+  configMap:
+    name: {{ include "ccm.fullname" . }}-leader-migration
 {{- end }}
 {{- with $v.extraVolumes }}
 {{ toYaml . }}
@@ -109,9 +126,14 @@ failureThreshold: {{ .probe.failureThreshold }}
   mountPath: /etc/cloud-controller-manager/kubeconfig
   readOnly: true
 {{- end }}
-{{- if $v.serving.tls.existingSecret }}
+{{- if and $v.serving.tls.existingSecret (not $v.shadow.enabled) }}
 - name: tls
   mountPath: /etc/cloud-controller-manager/tls
+  readOnly: true
+{{- end }}
+{{- if include "ccm.leaderMigration" . }}
+- name: leader-migration
+  mountPath: /etc/cloud-controller-manager/leader-migration
   readOnly: true
 {{- end }}
 {{- with $v.extraVolumeMounts }}
@@ -137,11 +159,15 @@ metadata:
   labels:
     {{- mergeOverwrite (include "ccm.labels" . | fromYaml) $v.podLabels | toYaml | nindent 4 }}
   {{- $own := eq (include "ccm.cloudConfigSource" .) "own" }}
-  {{- if or $own $v.podAnnotations }}
+  {{- $migration := include "ccm.leaderMigration" . }}
+  {{- if or $own $migration $v.podAnnotations }}
   annotations:
     {{- if $own }}
     # A changed cloud config is read by a restart.
     checksum/cloud-config: {{ include "ccm.cloudConfig" . | sha256sum }}
+    {{- end }}
+    {{- if $migration }}
+    checksum/leader-migration: {{ $migration | sha256sum }}
     {{- end }}
     {{- with $v.podAnnotations }}
     {{- toYaml . | nindent 4 }}
@@ -157,8 +183,19 @@ spec:
   {{- end }}
   hostNetwork: {{ $v.hostNetwork }}
   dnsPolicy: {{ $v.dnsPolicy | default (ternary "Default" "ClusterFirst" $v.hostNetwork) }}
+  {{- with $v.dnsConfig }}
+  dnsConfig:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $v.hostAliases }}
+  hostAliases:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   {{- with $v.priorityClassName }}
   priorityClassName: {{ . | quote }}
+  {{- end }}
+  {{- if $v.shadow.enabled }}
+  restartPolicy: Never
   {{- end }}
   terminationGracePeriodSeconds: {{ $v.terminationGracePeriodSeconds }}
   securityContext:
@@ -174,7 +211,7 @@ spec:
   {{- if $v.affinity }}
   affinity:
     {{- toYaml $v.affinity | nindent 4 }}
-  {{- else if eq $v.kind "Deployment" }}
+  {{- else if and (eq $v.kind "Deployment") (not $v.shadow.enabled) }}
   affinity:
     podAntiAffinity:
       preferredDuringSchedulingIgnoredDuringExecution:
@@ -184,6 +221,17 @@ spec:
             labelSelector:
               matchLabels:
                 {{- include "ccm.selectorLabels" . | nindent 16 }}
+  {{- end }}
+  {{- with $v.topologySpreadConstraints }}
+  topologySpreadConstraints:
+    {{- range . }}
+    {{- $own := dict "labelSelector" (dict "matchLabels" (include "ccm.selectorLabels" $ | fromYaml)) }}
+    - {{ ternary . (merge $own .) (hasKey . "labelSelector") | toYaml | nindent 6 | trim }}
+    {{- end }}
+  {{- end }}
+  {{- with $v.initContainers }}
+  initContainers:
+    {{- toYaml . | nindent 4 }}
   {{- end }}
   containers:
     - name: cloud-controller-manager
@@ -203,6 +251,7 @@ spec:
       envFrom:
         {{- toYaml . | nindent 8 }}
       {{- end }}
+      {{- if not $v.shadow.enabled }}
       ports:
         - name: https
           containerPort: {{ int $v.serving.port }}
@@ -214,6 +263,7 @@ spec:
       {{- if $v.readinessProbe.enabled }}
       readinessProbe:
         {{- include "ccm.probe" (dict "serving" $v.serving "probe" $v.readinessProbe "path" "/readyz") | nindent 8 }}
+      {{- end }}
       {{- end }}
       {{- with $v.resources }}
       resources:

@@ -2,6 +2,12 @@
 {{- define "ccm.validate" -}}
 {{- $v := .Values -}}
 {{- $wrong := list -}}
+{{- if not $v.provider -}}
+{{- $wrong = append $wrong "provider: is required: aws, openstack, mock or custom" -}}
+{{- end -}}
+{{- if and (has $v.provider (list "aws" "openstack")) (not $v.image.registry) (not $v.image.repository) -}}
+{{- $wrong = append $wrong (printf "image.registry: is needed with provider %s, since no images are published: set the registry that has yours, or image.repository for a whole name or an image that the nodes already have" $v.provider) -}}
+{{- end -}}
 {{- $config := $v.cloudConfig -}}
 {{- $sources := 0 -}}
 {{- if $config.values }}{{ $sources = add1 $sources }}{{ end -}}
@@ -12,7 +18,9 @@
 {{- end -}}
 {{- if has $v.provider (list "aws" "openstack") -}}
 {{- range $section, $keys := $config.values -}}
-{{- if not (kindIs "map" $keys) -}}
+{{- if kindIs "invalid" $keys -}}
+{{- /* Null: left out. */ -}}
+{{- else if not (kindIs "map" $keys) -}}
 {{- $wrong = append $wrong (printf "cloudConfig.values.%s: a section of keys is needed for provider %s" $section $v.provider) -}}
 {{- else -}}
 {{- range $key, $value := $keys -}}
@@ -29,8 +37,34 @@
 {{- if and $v.customProviderName (ne $v.provider "custom") -}}
 {{- $wrong = append $wrong (printf "customProviderName: is for provider custom, but provider is %s" $v.provider) -}}
 {{- end -}}
-{{- if and (eq $v.kind "Deployment") (gt (int $v.replicas) 1) (not $v.leaderElection.enabled) -}}
+{{- if and (eq $v.kind "Deployment") (gt (int (include "ccm.replicas" .)) 1) (not $v.leaderElection.enabled) -}}
 {{- $wrong = append $wrong "leaderElection.enabled: is needed with more than one replica" -}}
+{{- end -}}
+{{- with $v.updateStrategy.type -}}
+{{- if and (eq $v.kind "Deployment") (eq . "OnDelete") -}}
+{{- $wrong = append $wrong "updateStrategy.type: OnDelete is for kind DaemonSet" -}}
+{{- end -}}
+{{- if and (eq $v.kind "DaemonSet") (eq . "Recreate") -}}
+{{- $wrong = append $wrong "updateStrategy.type: Recreate is for kind Deployment" -}}
+{{- end -}}
+{{- end -}}
+{{- if and $v.updateStrategy (not $v.leaderElection.enabled) (ne ($v.updateStrategy.type | default "") "Recreate") -}}
+{{- $wrong = append $wrong "updateStrategy.type: Recreate is needed without leaderElection.enabled, so that two pods never work at the same time" -}}
+{{- end -}}
+{{- if and (eq $v.dnsPolicy "None") (not $v.dnsConfig.nameservers) -}}
+{{- $wrong = append $wrong "dnsConfig.nameservers: is needed with dnsPolicy None" -}}
+{{- end -}}
+{{- if and $v.leaderMigration.enabled (not $v.leaderElection.enabled) -}}
+{{- $wrong = append $wrong "leaderElection.enabled: is needed with leaderMigration.enabled" -}}
+{{- end -}}
+{{- if and $v.leaderMigration.enabled (eq $v.leaderMigration.leaseName $v.leaderElection.leaseName) -}}
+{{- $wrong = append $wrong "leaderMigration.leaseName: is also leaderElection.leaseName, but two Leases are needed" -}}
+{{- end -}}
+{{- if and $v.leaderMigration.enabled (ne $v.leaderMigration.leaseName "cloud-provider-extraction-migration") (not $v.leaderMigration.controllerLeaders) -}}
+{{- $wrong = append $wrong "leaderMigration.controllerLeaders: is needed with a leaseName of your own, since the built-in list has its own" -}}
+{{- end -}}
+{{- if and (not $v.leaderMigration.enabled) $v.leaderMigration.controllerLeaders -}}
+{{- $wrong = append $wrong "leaderMigration.enabled: is needed with leaderMigration.controllerLeaders" -}}
 {{- end -}}
 {{- if and (eq $v.kind "DaemonSet") (not $v.leaderElection.enabled) -}}
 {{- $wrong = append $wrong "leaderElection.enabled: is needed with kind DaemonSet" -}}
@@ -89,14 +123,18 @@ cluster-cidr: cluster.cidr
 cluster-name: cluster.name
 configure-cloud-routes: routes.enabled
 controllers: controllers
+enable-leader-migration: leaderMigration.enabled
 feature-gates: featureGates
 kubeconfig: kubeconfig.existingSecret
 leader-elect: leaderElection.enabled
 leader-elect-resource-name: leaderElection.leaseName
 leader-elect-resource-namespace: leaderElection.leaseNamespace
+leader-migration-config: leaderMigration.controllerLeaders
 logging-format: logging.format
 master: apiServer.host
 secure-port: serving.port
+shadow: shadow.enabled
+shadow-once: shadow.enabled
 tls-cert-file: serving.tls.existingSecret
 tls-private-key-file: serving.tls.existingSecret
 use-service-account-credentials: useServiceAccountCredentials

@@ -247,7 +247,8 @@ fn values(cloud: &Cloud) -> Value {
     let password = cloud.local.credentials().password("demo").unwrap().expose();
     json!({
         "provider": "openstack",
-        "replicas": 1,
+        "image": {"registry": "registry.example.org"},
+        "replicaCount": 1,
         "cluster": {"name": "chart"},
         "serving": {"port": free_port().unwrap()},
         "cloudConfig": {"values": {

@@ -15,6 +15,7 @@ pub(crate) fn rendered() -> Vec<Case> {
         rules_with_an_account_for_each_controller_are_those_of_the_plain_manifests,
         only_what_runs_gets_rights_and_every_part_is_summed_up,
         a_provider_whose_services_choose_their_targets_may_read_endpoints,
+        capabilities_can_be_taken_from_every_provider,
         the_lease_is_named_in_the_role_and_in_the_arguments,
     ]
 }
@@ -125,10 +126,12 @@ fn only_what_runs_gets_rights_and_every_part_is_summed_up() {
 fn a_provider_whose_services_choose_their_targets_may_read_endpoints() {
     let helm = Helm::find().unwrap();
     for (set, may) in [
-        ("provider=aws", true),
-        ("provider=aws,useServiceAccountCredentials=true", true),
-        ("provider=aws,rbac.create=false", false),
+        ("provider=aws,image.registry=r", true),
+        ("provider=aws,image.registry=r,useServiceAccountCredentials=true", true),
+        ("provider=aws,image.registry=r,rbac.create=false", false),
+        ("provider=aws,image.registry=r,rbac.capabilities.endpoints=false", false),
         ("provider=mock", false),
+        ("provider=mock,rbac.capabilities.endpoints=true", true),
     ] {
         let roles = by_name(helm.objects(&["--set", set]).unwrap());
         assert_eq!(
@@ -136,6 +139,31 @@ fn a_provider_whose_services_choose_their_targets_may_read_endpoints() {
             may,
             "{set}"
         );
+    }
+}
+
+/// Only what serving needs remains.
+fn capabilities_can_be_taken_from_every_provider() {
+    let helm = Helm::find().unwrap();
+    let none = ["node", "lifecycle", "route", "service", "ipam", "endpoints"]
+        .map(|capability| format!("rbac.capabilities.{capability}=false"))
+        .join(",");
+    for provider in ["aws", "openstack", "mock", "custom"] {
+        let set = format!(
+            "provider={provider},image.registry=r,image.repository=i,cloudConfig.content=c,cluster.cidr=10.0.0.0/8,\
+             routes.enabled=true,nodeIPAM.enabled=true,{none}"
+        );
+        let custom = if provider == "custom" {
+            ",customProviderName=x"
+        } else {
+            ""
+        };
+        let roles = by_name(helm.objects(&["--set", &format!("{set}{custom}")]).unwrap());
+        let parts: Vec<_> = roles
+            .keys()
+            .filter_map(|name| name.strip_prefix("ClusterRole cloud-controller-manager:"))
+            .collect();
+        assert_eq!(parts, ["serving"], "{provider}");
     }
 }
 

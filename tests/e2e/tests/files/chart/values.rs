@@ -58,9 +58,31 @@ fn refused_with_words(helm: &Helm, cases: &[(&str, &[&str])]) {
 fn values_of_the_wrong_type_are_refused_with_their_name() {
     let helm = Helm::find().unwrap();
     let cases: &[(&str, &[&str])] = &[
-        ("{}", &["/provider", "'aws', 'openstack', 'mock', 'custom'"]),
         ("provider: azure", &["/provider", "'aws', 'openstack', 'mock', 'custom'"]),
         ("{provider: mock, replicas: two}", &["/replicas", "got string, want integer"]),
+        ("{provider: mock, replicaCount: two}", &["/replicaCount", "got string, want integer"]),
+        ("{provider: mock, updateStrategy: {type: Fast}}", &["/updateStrategy/type"]),
+        ("{provider: mock, hostAliases: [{ip: 10.0.0.1}]}", &["/hostAliases/0", "hostnames"]),
+        ("{provider: mock, dnsConfig: {servers: []}}", &["/dnsConfig", "'servers' not allowed"]),
+        ("{provider: mock, initContainers: [{name: x}]}", &["/initContainers/0", "image"]),
+        (
+            "{provider: mock, topologySpreadConstraints: [{maxSkew: 1}]}",
+            &["/topologySpreadConstraints/0", "topologyKey"],
+        ),
+        ("{provider: mock, commonAnnotations: {a: 1}}", &["/commonAnnotations/a", "want string"]),
+        ("{provider: mock, extraObjects: [1]}", &["/extraObjects/0"]),
+        (
+            "{provider: mock, leaderMigration: {controllerLeaders: [{name: x}]}}",
+            &["/leaderMigration/controllerLeaders/0", "component"],
+        ),
+        (
+            "{provider: mock, shadow: {activeDeadlineSeconds: 0}}",
+            &["/shadow/activeDeadlineSeconds", "minimum"],
+        ),
+        (
+            "{provider: mock, rbac: {capabilities: {endpoints: 'yes'}}}",
+            &["/rbac/capabilities/endpoints"],
+        ),
         ("{provider: mock, replicas: -1}", &["/replicas", "minimum"]),
         ("{provider: mock, kind: StatefulSet}", &["/kind", "'Deployment', 'DaemonSet'"]),
         ("{provider: mock, replica: 3}", &["'replica' not allowed"]),
@@ -109,6 +131,12 @@ fn values_of_the_wrong_type_are_refused_with_their_name() {
 fn values_that_contradict_each_other_are_told_together() {
     let helm = Helm::find().unwrap();
     let cases: &[(&str, &[&str])] = &[
+        ("{}", &["provider: is required: aws, openstack, mock or custom"]),
+        ("provider: aws", &["image.registry: is needed with provider aws"]),
+        (
+            "provider: openstack",
+            &["image.registry: is needed with provider openstack", "image.repository"],
+        ),
         (
             "{provider: mock, cloudConfig: {content: 'a: b', existingSecret: {name: s}}}",
             &["cloudConfig: set one of values, content and existingSecret.name"],
@@ -129,6 +157,30 @@ fn values_that_contradict_each_other_are_told_together() {
         (
             "{provider: mock, kind: DaemonSet, leaderElection: {enabled: false}}",
             &["leaderElection.enabled: is needed with kind DaemonSet"],
+        ),
+        (
+            "{provider: mock, updateStrategy: {type: OnDelete}}",
+            &["updateStrategy.type: OnDelete is for kind DaemonSet"],
+        ),
+        (
+            "{provider: mock, kind: DaemonSet, updateStrategy: {type: Recreate}}",
+            &["updateStrategy.type: Recreate is for kind Deployment"],
+        ),
+        ("{provider: mock, dnsPolicy: None}", &["dnsConfig.nameservers: is needed"]),
+        (
+            "{provider: mock, replicaCount: 1, leaderElection: {enabled: false}, leaderMigration: {enabled: true, leaseName: x}}",
+            &[
+                "leaderElection.enabled: is needed with leaderMigration.enabled",
+                "leaderMigration.controllerLeaders: is needed with a leaseName of your own",
+            ],
+        ),
+        (
+            "{provider: mock, leaderMigration: {enabled: true, leaseName: cloud-controller-manager}}",
+            &["leaderMigration.leaseName: is also leaderElection.leaseName"],
+        ),
+        (
+            "{provider: mock, leaderMigration: {controllerLeaders: [{name: a, component: b}]}}",
+            &["leaderMigration.enabled: is needed with leaderMigration.controllerLeaders"],
         ),
         (
             "{provider: mock, routes: {enabled: true}, nodeIPAM: {enabled: true}, networkPolicy: {enabled: true}}",
@@ -170,6 +222,11 @@ fn values_that_would_do_harm_are_refused() {
             "{provider: mock, serviceAccount: {create: false}}",
             &["serviceAccount.name: is needed with rbac.create"],
         ),
+        // A second pod would work while the first still does.
+        (
+            "{provider: mock, replicaCount: 1, leaderElection: {enabled: false}, updateStrategy: {type: RollingUpdate}}",
+            &["updateStrategy.type: Recreate is needed without leaderElection.enabled"],
+        ),
         (
             "{provider: mock, hostNetwork: false, serving: {bindAddress: 127.0.0.1}}",
             &["serving.bindAddress: at 127.0.0.1 nothing reaches a pod without hostNetwork"],
@@ -207,6 +264,9 @@ fn values_that_fit_together_are_accepted() {
         "metrics.prometheusRule.enabled=true,metrics.job=cloud/manager",
         "metrics.prometheusRule.enabled=true,metrics.prometheusRule.disabled={CloudControllerManagerDown}",
         "leaderElection.enabled=false,replicas=1",
+        "leaderElection.enabled=false,replicaCount=1,updateStrategy.type=Recreate",
+        "kind=DaemonSet,updateStrategy.type=OnDelete",
+        "dnsPolicy=None,dnsConfig.nameservers={10.0.0.10}",
         "extraArgs.leader-elect-lease-duration=30s,extraArgs.kube_api_qps=50",
     ];
     for set in cases {
@@ -335,23 +395,48 @@ fn the_cloud_config_is_written_as_the_provider_reads_it() {
             .unwrap()
             .to_owned()
     };
-    assert_eq!(config("provider: aws"), "[Global]\nDefaultLoadBalancerType = \"nlb\"\n");
+    assert_eq!(
+        config("{provider: aws, image: {registry: r}}"),
+        "[Global]\nDefaultLoadBalancerType = \"nlb\"\n"
+    );
     assert_eq!(
         config(
-            "{provider: aws, cloudConfig: {values: {Global: {DefaultLoadBalancerType: none, Zone: z}}}}"
+            "{provider: aws, image: {registry: r}, cloudConfig: {values: {Global: {DefaultLoadBalancerType: none, Zone: z}}}}"
         ),
         "[Global]\nDefaultLoadBalancerType = \"none\"\nZone = \"z\"\n"
     );
     assert_eq!(
         config(
-            r#"{provider: openstack, cloudConfig: {values: {Global: {password: 'a"\b', count: 10000000}, 'LoadBalancerClass "x"': {subnet-id: [s, t]}}}}"#
+            r#"{provider: openstack, image: {registry: r}, cloudConfig: {values: {Global: {password: 'a"\b', count: 10000000}, 'LoadBalancerClass "x"': {subnet-id: [s, t]}}}}"#
         ),
         "[Global]\ncount = \"10000000\"\npassword = \"a\\\"\\\\b\"\n[LoadBalancerClass \"x\"]\nsubnet-id = \"s\"\nsubnet-id = \"t\"\n"
     );
-    assert_eq!(config("{provider: aws, cloudConfig: {content: '[Global]'}}"), "[Global]\n");
+    assert_eq!(
+        config("{provider: aws, image: {registry: r}, cloudConfig: {content: '[Global]'}}"),
+        "[Global]\n"
+    );
     assert_eq!(
         config("{provider: mock, cloudConfig: {values: {zones: [a, b]}}}"),
         "zones:\n- a\n- b\n"
+    );
+    // What is null is left out: so a value of an earlier file is taken back.
+    assert_eq!(
+        config(
+            "{provider: openstack, image: {registry: r}, cloudConfig: {values: {Route: null, Global: {region: null, secret: s, ids: [a, null, b]}}}}"
+        ),
+        "[Global]\nids = \"a\"\nids = \"b\"\nsecret = \"s\"\n"
+    );
+    assert_eq!(
+        config(
+            "{provider: aws, image: {registry: r}, cloudConfig: {values: {Global: {DefaultLoadBalancerType: null}}}}"
+        ),
+        "[Global]\nDefaultLoadBalancerType = \"nlb\"\n"
+    );
+    assert_eq!(
+        config(
+            "{provider: mock, cloudConfig: {values: {a: null, zones: [{b: null, c: 10000000}, null]}}}"
+        ),
+        "zones:\n- c: 10000000\n"
     );
 }
 
@@ -390,8 +475,8 @@ fn every_value_has_a_schema_and_every_schema_a_value() {
     let (mut known, mut allowed) = (BTreeSet::new(), BTreeSet::new());
     paths(&values, "", &mut known, |value| Some(value));
     paths(&schema, "", &mut allowed, |schema| schema.get("properties"));
-    // Free maps have entries that a schema need not name; lists of objects and helm's own `global`
-    // have no default.
+    // Free maps have entries that a schema need not name; lists of objects, helm's own `global` and
+    // the old name of `replicaCount` have no default.
     let free = |path: &str| {
         [
             "podSecurityContext.",
@@ -400,13 +485,15 @@ fn every_value_has_a_schema_and_every_schema_a_value() {
             "metrics.serviceMonitor.tlsConfig.",
             "metrics.dashboard.labels.",
             "affinity.",
+            "dnsConfig.",
+            "updateStrategy.",
         ]
         .iter()
         .any(|prefix| path.starts_with(prefix))
     };
     let differences: Vec<_> = known
         .symmetric_difference(&allowed)
-        .filter(|path| !free(path) && *path != "global")
+        .filter(|path| !free(path) && !["global", "replicas"].contains(&path.as_str()))
         .collect();
     assert!(differences.is_empty(), "only in one of values and schema: {differences:?}");
     // An object without this lets misspelt keys pass.

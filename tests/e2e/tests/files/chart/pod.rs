@@ -1,0 +1,165 @@
+//! What a pod gets of the values, and how pods are replaced.
+
+use serde_json::{Value, json};
+
+use super::workload;
+use crate::cases;
+use crate::helm::{Helm, only};
+use crate::plain::Case;
+
+/// What has to be rendered.
+pub(crate) fn rendered() -> Vec<Case> {
+    cases![
+        replicas_are_counted_by_either_name,
+        pods_are_replaced_as_asked,
+        pods_get_what_a_pod_may_have,
+        pods_are_spread_over_their_own_kind,
+        annotations_of_all_objects_are_on_all_and_an_objects_own_win,
+        further_objects_are_rendered,
+        the_notes_find_nodes_with_several_taints,
+    ]
+}
+
+fn with(helm: &Helm, values: &Value) -> Vec<Value> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), values.to_string()).unwrap();
+    helm.objects(&["--values", file.path().to_str().unwrap()])
+        .unwrap()
+}
+
+fn replicas_are_counted_by_either_name() {
+    let helm = Helm::find().unwrap();
+    for (set, wanted) in [
+        ("replicaCount=3", 3),
+        ("replicas=3", 3),
+        ("replicas=0", 0),
+        ("replicas=4,replicaCount=3", 4),
+    ] {
+        let objects = helm
+            .objects(&["--set", &format!("provider=mock,{set}")])
+            .unwrap();
+        assert_eq!(workload(&objects)["spec"]["replicas"], wanted, "{set}");
+        assert_eq!(only(&objects, "PodDisruptionBudget").is_ok(), wanted > 1, "{set}");
+    }
+}
+
+fn pods_are_replaced_as_asked() {
+    let helm = Helm::find().unwrap();
+    for (kind, field, strategy) in [
+        ("Deployment", "strategy", json!({"type": "Recreate"})),
+        (
+            "Deployment",
+            "strategy",
+            json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 0}}),
+        ),
+        ("DaemonSet", "updateStrategy", json!({"type": "OnDelete"})),
+    ] {
+        let values = json!({"provider": "mock", "kind": kind, "updateStrategy": strategy});
+        assert_eq!(workload(&with(&helm, &values))["spec"][field], strategy);
+    }
+}
+
+fn pods_get_what_a_pod_may_have() {
+    let helm = Helm::find().unwrap();
+    let wanted = json!({
+        "dnsConfig": {"nameservers": ["10.0.0.10"], "options": [{"name": "ndots", "value": "1"}]},
+        "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["cloud.example.org"]}],
+        "initContainers": [{"name": "wait", "image": "registry.example.org/wait:1"}],
+    });
+    let mut values = wanted.clone();
+    values["provider"] = "mock".into();
+    let objects = with(&helm, &values);
+    let pod = &workload(&objects)["spec"]["template"]["spec"];
+    let default = with(&helm, &json!({"provider": "mock"}));
+    let default = &workload(&default)["spec"]["template"]["spec"];
+    for (name, value) in wanted.as_object().unwrap() {
+        assert_eq!(pod[name], *value, "{name}");
+        assert!(default[name].is_null(), "{name}");
+    }
+}
+
+/// Without a selector a constraint counts no pods, and has no effect.
+fn pods_are_spread_over_their_own_kind() {
+    let helm = Helm::find().unwrap();
+    let constraint =
+        json!({"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"});
+    let mut own = constraint.clone();
+    own["labelSelector"] = json!({"matchLabels": {"a": "b"}});
+    let objects =
+        with(&helm, &json!({"provider": "mock", "topologySpreadConstraints": [constraint, own]}));
+    let workload = workload(&objects);
+    let spread = &workload["spec"]["template"]["spec"]["topologySpreadConstraints"];
+    assert_eq!(spread[0]["labelSelector"], workload["spec"]["selector"]);
+    assert_eq!(spread[0]["topologyKey"], "zone");
+    assert_eq!(spread[1], own);
+}
+
+fn annotations_of_all_objects_are_on_all_and_an_objects_own_win() {
+    let helm = Helm::find().unwrap();
+    let values = json!({
+        "provider": "mock", "hostNetwork": false, "commonAnnotations": {"a": "all", "b": "all"},
+        "serviceAccount": {"annotations": {"b": "own"}},
+        "cloudConfig": {"values": {"c": "d"}}, "networkPolicy": {"enabled": true},
+        "leaderMigration": {"enabled": true, "controllerLeaders": [{"name": "x", "component": "*"}]},
+        "metrics": {
+            "job": "x", "prometheusRule": {"enabled": true}, "dashboard": {"enabled": true},
+            "reader": {"create": true, "subjects": [{"kind": "User", "name": "u"}]},
+        },
+    });
+    let mut objects = with(&helm, &values);
+    assert!(objects.len() > 18, "{}", objects.len());
+    assert!(workload(&objects)["spec"]["template"]["metadata"]["annotations"]["a"].is_null());
+    let mut shadow = values;
+    shadow["shadow"] = json!({"enabled": true});
+    objects.extend(with(&helm, &shadow));
+    for object in objects {
+        let annotations = &object["metadata"]["annotations"];
+        let own = if object["kind"] == "ServiceAccount" {
+            "own"
+        } else {
+            "all"
+        };
+        assert_eq!(
+            *annotations,
+            json!({"a": "all", "b": own}),
+            "{} {}",
+            object["kind"],
+            object["metadata"]["name"]
+        );
+    }
+}
+
+fn further_objects_are_rendered() {
+    let helm = Helm::find().unwrap();
+    let text = "apiVersion: v1\nkind: Secret\nmetadata: {name: '{{ .Release.Name }}-two'}\n";
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ include \"ccm.fullname\" . }}-one"}});
+    let objects = with(&helm, &json!({"provider": "mock", "extraObjects": [map, text]}));
+    for (kind, name) in [("ConfigMap", "one"), ("Secret", "two")] {
+        let object = only(&objects, kind).unwrap();
+        assert_eq!(object["metadata"]["name"], format!("cloud-controller-manager-{name}"));
+    }
+}
+
+/// kubectl's jsonpath compares one value: a filter on the keys of two taints fails.
+fn the_notes_find_nodes_with_several_taints() {
+    let helm = Helm::find().unwrap();
+    let chart = crate::helm::chart();
+    let notes = helm
+        .run([
+            "install",
+            "x",
+            chart.to_str().unwrap(),
+            "--dry-run=client",
+            "--set",
+            "provider=mock",
+        ])
+        .unwrap();
+    let command = notes
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("kubectl get nodes "))
+        .unwrap();
+    assert!(!command.contains("[?("), "{command}");
+    let (path, key) = command.split_once(" | grep ").unwrap();
+    assert_eq!(key, "node.cloudprovider.kubernetes.io/uninitialized");
+    assert!(path.contains(".metadata.name") && path.contains(".spec.taints[*].key"), "{path}");
+}
