@@ -5,6 +5,7 @@ mod alerts;
 mod image;
 mod migration;
 mod objects;
+mod package;
 mod pod;
 mod rights;
 mod values;
@@ -28,12 +29,14 @@ pub(crate) fn cases() -> Vec<Case> {
     rendered.extend(image::rendered());
     rendered.extend(migration::rendered());
     rendered.extend(objects::rendered());
+    rendered.extend(package::rendered());
     rendered.extend(pod::rendered());
     rendered.extend(rights::rendered());
     rendered.extend(values::rendered());
     let mut cases = needing(ccm_testkit::control_plane::helm().err(), rendered);
     cases.extend(alerts::cases());
     cases.extend(objects::read());
+    cases.extend(package::read());
     cases.extend(values::read());
     cases
 }
