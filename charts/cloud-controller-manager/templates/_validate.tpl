@@ -84,6 +84,13 @@
 {{- if and $v.metrics.serviceMonitor.enabled (not $v.metrics.service.enabled) -}}
 {{- $wrong = append $wrong "metrics.service.enabled: is needed with metrics.serviceMonitor.enabled" -}}
 {{- end -}}
+{{- $monitor := $v.metrics.serviceMonitor -}}
+{{- if and $monitor.enabled (not $monitor.tlsConfig) (not $v.serving.tls.existingSecret) -}}
+{{- $wrong = append $wrong "serving.tls.existingSecret: is needed with metrics.serviceMonitor.enabled, or metrics.serviceMonitor.tlsConfig: a certificate that is generated at each start cannot be verified" -}}
+{{- end -}}
+{{- if and $monitor.enabled $monitor.tlsConfig.insecureSkipVerify (or $monitor.authorization $monitor.bearerTokenFile) -}}
+{{- $wrong = append $wrong "metrics.serviceMonitor.tlsConfig.insecureSkipVerify: would send Prometheus' token to whoever answers; verify the certificate, or set bearerTokenFile to \"\" and use no authorization" -}}
+{{- end -}}
 {{- if and $v.metrics.reader.create (not $v.metrics.reader.subjects) -}}
 {{- $wrong = append $wrong "metrics.reader.subjects: is needed with metrics.reader.create" -}}
 {{- end -}}

@@ -4,7 +4,8 @@ use std::{path::Path, process::Command};
 
 use serde_json::Value;
 
-/// Test cases of the chart's alerts, for a job and a Lease with the chart's own names.
+/// Test cases of the chart's alerts, for a job and a Lease with the chart's own names in namespace
+/// `kube-system` of the cluster `ours`.
 const TESTS: &str = include_str!("../../control-plane/promtool/alerts.yaml");
 
 /// Checks the `spec` of a `PrometheusRule` with

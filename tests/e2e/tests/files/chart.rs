@@ -26,6 +26,7 @@ pub(crate) fn cases() -> Vec<Case> {
         the_mock_needs_no_other_value,
         the_binary_accepts_every_rendered_argument,
     ];
+    rendered.extend(alerts::rendered());
     rendered.extend(image::rendered());
     rendered.extend(migration::rendered());
     rendered.extend(objects::rendered());
@@ -35,6 +36,7 @@ pub(crate) fn cases() -> Vec<Case> {
     rendered.extend(values::rendered());
     let mut cases = needing(ccm_testkit::control_plane::helm().err(), rendered);
     cases.extend(alerts::cases());
+    cases.extend(alerts::read());
     cases.extend(objects::read());
     cases.extend(package::read());
     cases.extend(values::read());

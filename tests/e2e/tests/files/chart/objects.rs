@@ -21,6 +21,7 @@ pub(crate) fn rendered() -> Vec<Case> {
         alerts_are_complete_and_can_be_left_out,
         alerts_and_dashboard_ask_for_the_job_that_is_scraped,
         the_dashboard_is_one,
+        scrapes_verify_whom_they_send_a_token,
     ]
 }
 
@@ -50,7 +51,7 @@ fn optional_objects_are_off_by_default_and_there_when_asked_for() {
         assert!(!kinds(&default).contains(kind), "{kind}");
     }
     let cases = [
-        ("metrics.serviceMonitor.enabled=true", "ServiceMonitor"),
+        ("metrics.serviceMonitor.enabled=true,serving.tls.existingSecret=t", "ServiceMonitor"),
         ("metrics.prometheusRule.enabled=true,metrics.job=x", "PrometheusRule"),
         ("metrics.dashboard.enabled=true", "ConfigMap"),
         ("networkPolicy.enabled=true,hostNetwork=false", "NetworkPolicy"),
@@ -81,7 +82,8 @@ fn optional_objects_are_off_by_default_and_there_when_asked_for() {
 
 fn selectors_find_the_pods() {
     let helm = Helm::find().unwrap();
-    let set = "provider=mock,hostNetwork=false,networkPolicy.enabled=true,metrics.serviceMonitor.enabled=true";
+    let set = "provider=mock,hostNetwork=false,networkPolicy.enabled=true,metrics.serviceMonitor.enabled=true,\
+               serving.tls.existingSecret=t";
     let objects = helm.objects(&["--set", set]).unwrap();
     let pod = &workload(&objects)["spec"]["template"]["metadata"]["labels"];
     let covers = |selector: &Value, labels: &Value| {
@@ -247,7 +249,9 @@ fn selected(text: &str) -> Vec<(String, String, String)> {
             .next()
             .unwrap_or_default()
             .replace('\\', "");
-        for matcher in matchers.split(',').filter(|_| !name.is_empty()) {
+        // SELECTOR has no value yet.
+        let matchers = matchers.split(',').filter(|matcher| matcher.contains('"'));
+        for matcher in matchers.filter(|_| !name.is_empty()) {
             // `=`, `!=`, `=~` or `!~` in between.
             let label = matcher
                 .trim_end_matches(|c| c != '=' && c != '~')
@@ -264,11 +268,10 @@ fn alerts_and_dashboard_select_labels_that_exist() {
     let mut seen = 0;
     for file in ["alerts.yaml", "dashboard.json"] {
         let text = std::fs::read_to_string(chart().join("files").join(file)).unwrap();
-        // The scrape adds the job, and the chart's values name the Lease.
-        for (name, label, value) in selected(&text)
-            .into_iter()
-            .filter(|(_, label, _)| label != "job" && label != "name")
-        {
+        // The scrape adds job, namespace and cluster, and the chart's values name the Lease.
+        for (name, label, value) in selected(&text).into_iter().filter(|(_, label, _)| {
+            !["job", "namespace", "cluster", "name"].contains(&label.as_str())
+        }) {
             let row = page
                 .lines()
                 .find(|line| line.starts_with(&format!("| `{name}` ")))
@@ -311,7 +314,9 @@ fn alerts_are_complete_and_can_be_left_out() {
             "{name}"
         );
         assert_eq!(rule["labels"]["team"], "infra", "{name}");
-        assert!(!rule.to_string().contains("LEASE_NAME"), "{name}");
+        for placeholder in ["LEASE_NAME", "SELECTOR"] {
+            assert!(!rule.to_string().contains(placeholder), "{name}: {placeholder}");
+        }
     }
     let alone = "provider=mock,replicas=1,leaderElection.enabled=false,metrics.prometheusRule.enabled=true,\
                  metrics.job=x";
@@ -363,7 +368,10 @@ fn alerts_and_dashboard_ask_for_the_job_that_is_scraped() {
         jobs.into_iter().collect::<Vec<_>>()
     };
     // The ServiceMonitor's, see `selectors_find_the_pods`.
-    assert_eq!(jobs("metrics.serviceMonitor.enabled=true"), ["cloud-controller-manager"]);
+    assert_eq!(
+        jobs("metrics.serviceMonitor.enabled=true,serving.tls.existingSecret=t"),
+        ["cloud-controller-manager"]
+    );
     assert_eq!(jobs("metrics.job=kube-system/ccm"), ["kube-system/ccm"]);
 }
 
@@ -386,10 +394,63 @@ fn the_dashboard_is_one() {
         .map(|panel| panel["id"].as_u64().unwrap())
         .collect();
     assert_eq!(ids.len(), panels.len());
+    let targets: Vec<_> = panels
+        .iter()
+        .flat_map(|panel| panel["targets"].as_array().unwrap())
+        .map(|target| target["expr"].as_str().unwrap())
+        .collect();
+    assert!(targets.len() >= panels.len());
+    for expr in targets {
+        let selected = expr
+            .matches(r#"{cluster=~"$cluster",namespace=~"$namespace",job=~"$job""#)
+            .count();
+        assert_eq!(selected, metrics(expr).len(), "{expr} shows what others measure");
+        assert_eq!(selected, expr.matches('{').count(), "{expr}");
+    }
+    let variables: Vec<_> = dashboard["templating"]["list"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|variable| variable["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(variables, ["datasource", "cluster", "namespace", "job"]);
+    assert_eq!(dashboard["templating"]["list"][3]["current"]["value"], "cloud-controller-manager");
+}
+
+fn scrapes_verify_whom_they_send_a_token() {
+    let helm = Helm::find().unwrap();
+    let endpoint = |set: &str| {
+        let set = format!("provider=mock,metrics.serviceMonitor.enabled=true,{set}");
+        let objects = helm.objects(&["--set", &set]).unwrap();
+        only(&objects, "ServiceMonitor").unwrap()["spec"]["endpoints"][0].clone()
+    };
+    let default = endpoint("serving.tls.existingSecret=t");
+    assert_eq!(
+        default["tlsConfig"],
+        serde_json::json!({
+            "ca": {"secret": {"name": "t", "key": "ca.crt"}},
+            "serverName": "cloud-controller-manager-metrics.kube-system.svc",
+        })
+    );
+    assert!(default["bearerTokenFile"].is_string());
+    let secret = "metrics.serviceMonitor.authorization.credentials.name=s,\
+                  metrics.serviceMonitor.authorization.credentials.key=k";
+    let other = endpoint(&format!(
+        "{secret},metrics.serviceMonitor.tlsConfig.serverName=x,metrics.serviceMonitor.scrapeTimeout=5s,\
+         metrics.serviceMonitor.relabelings[0].targetLabel=cluster,\
+         metrics.serviceMonitor.metricRelabelings[0].action=drop"
+    ));
+    assert_eq!(other["authorization"]["credentials"], serde_json::json!({"name": "s", "key": "k"}));
+    assert!(other["bearerTokenFile"].is_null());
+    assert_eq!(other["tlsConfig"], serde_json::json!({"serverName": "x"}));
+    assert_eq!(other["scrapeTimeout"], "5s");
+    assert_eq!(other["relabelings"][0]["targetLabel"], "cluster");
+    assert_eq!(other["metricRelabelings"][0]["action"], "drop");
+    let unverified = "metrics.serviceMonitor.tlsConfig.insecureSkipVerify=true,metrics.serviceMonitor.bearerTokenFile=";
+    let without = endpoint(unverified);
     assert!(
-        panels
-            .iter()
-            .all(|panel| panel["targets"][0]["expr"].is_string())
+        without["bearerTokenFile"].is_null() && without["authorization"].is_null(),
+        "{without}"
     );
 }
 

@@ -108,6 +108,16 @@ fn values_of_the_wrong_type_are_refused_with_their_name() {
             &["/podLabels/app.kubernetes.io~1instance"],
         ),
         ("{provider: mock, metrics: {job: 'a\"b'}}", &["/metrics/job", "pattern"]),
+        ("{provider: mock, metrics: {namespace: 'a\"'}}", &["/metrics/namespace", "pattern"]),
+        ("{provider: mock, metrics: {cluster: 'a\"'}}", &["/metrics/cluster", "pattern"]),
+        (
+            "{provider: mock, metrics: {prometheusRule: {runbookURL: 'operating.md#x'}}}",
+            &["/metrics/prometheusRule/runbookURL", "pattern"],
+        ),
+        (
+            "{provider: mock, metrics: {serviceMonitor: {authorization: {token: x}, scrapeTimeout: 5}}}",
+            &["'token' not allowed", "/metrics/serviceMonitor/scrapeTimeout"],
+        ),
         ("{provider: mock, controllers: [Route]}", &["/controllers/0", "pattern"]),
         ("{provider: mock, controllers: []}", &["/controllers", "minItems"]),
         ("{provider: mock, cluster: {cidr: 10.0.0.0}}", &["/cluster/cidr", "pattern"]),
@@ -213,6 +223,18 @@ fn values_that_would_do_harm_are_refused() {
         (
             "{provider: mock, metrics: {prometheusRule: {enabled: true}}}",
             &["metrics.job: is needed"],
+        ),
+        (
+            "{provider: mock, metrics: {serviceMonitor: {enabled: true}}}",
+            &["serving.tls.existingSecret: is needed with metrics.serviceMonitor.enabled"],
+        ),
+        (
+            "{provider: mock, metrics: {serviceMonitor: {enabled: true, tlsConfig: {insecureSkipVerify: true}}}}",
+            &["metrics.serviceMonitor.tlsConfig.insecureSkipVerify: would send Prometheus' token"],
+        ),
+        (
+            "{provider: mock, metrics: {serviceMonitor: {enabled: true, bearerTokenFile: '', authorization: {credentials: {name: s, key: k}}, tlsConfig: {insecureSkipVerify: true}}}}",
+            &["metrics.serviceMonitor.tlsConfig.insecureSkipVerify: would send Prometheus' token"],
         ),
         (
             "{provider: mock, metrics: {job: x, serviceMonitor: {enabled: true}}}",
@@ -483,6 +505,7 @@ fn every_value_has_a_schema_and_every_schema_a_value() {
             "securityContext.",
             "resources.",
             "metrics.serviceMonitor.tlsConfig.",
+            "metrics.serviceMonitor.authorization.",
             "metrics.dashboard.labels.",
             "affinity.",
             "dnsConfig.",
