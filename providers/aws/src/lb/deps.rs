@@ -1,4 +1,4 @@
-//! What load balancers depend on: the VPC, instances and security groups.
+//! The caches and managers that load balancers depend on: VPC, instances, security groups.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -22,7 +22,7 @@ use crate::{
     scope::Scope,
 };
 
-/// Caches and managers that load balancers depend on.
+/// Caches and managers shared by all load balancers.
 pub(super) struct LoadBalancerDeps {
     pub(super) vpc: VpcCache,
     pub(super) security_groups: SecurityGroupManager,
@@ -30,29 +30,28 @@ pub(super) struct LoadBalancerDeps {
     instances: Arc<InstanceCache>,
 }
 
-/// Whether an instance can be a target.
+/// The ability of an instance to be a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InstanceFitness {
-    /// AWS accepts it as a target.
+    /// AWS accepts the instance as a target.
     Running,
-    /// It may run again: AWS keeps it where it is a target already, and rejects new registrations
-    /// until it runs.
+    /// The instance may run again. AWS keeps existing registrations, and rejects new ones until it
+    /// runs.
     Stopped,
-    /// It never runs again.
+    /// The instance never runs again.
     Terminated,
 }
 
 /// Cached facts about an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InstanceFacts {
-    /// Whether it can be a target.
     pub(super) fitness: InstanceFitness,
     /// Its security groups.
     pub(super) groups: BTreeSet<SecurityGroupId>,
 }
 
 impl InstanceFacts {
-    fn of(instance: &Instance) -> Self {
+    fn new(instance: &Instance) -> Self {
         let fitness = match instance.state {
             Some(InstanceState::ShuttingDown | InstanceState::Terminated) => {
                 InstanceFitness::Terminated
@@ -64,8 +63,8 @@ impl InstanceFacts {
         Self { fitness, groups }
     }
 
-    /// Tells whether the instance is stopped and may run again.
-    pub(super) fn stopped(&self) -> bool {
+    /// Returns true if the instance is stopped and may run again.
+    pub(super) fn is_stopped(&self) -> bool {
         self.fitness == InstanceFitness::Stopped
     }
 }
@@ -86,7 +85,7 @@ impl LoadBalancerDeps {
         }
     }
 
-    /// Returns subnets from the cache; if one is missing there, the VPC is read again.
+    /// Returns subnets from the cache. If any is missing there, reads the VPC again.
     pub(super) async fn subnets(
         &self,
         op: &Op,
@@ -100,7 +99,7 @@ impl LoadBalancerDeps {
         Ok(found.cloned().collect())
     }
 
-    /// Returns what is known about instances: `None` proves that an instance does not exist.
+    /// Returns the facts about instances. The value is `None` if an instance is known not to exist.
     /// Instances whose state cannot be read are left out.
     pub(super) async fn instance_facts(
         &self,
@@ -115,7 +114,7 @@ impl LoadBalancerDeps {
         let mut facts = HashMap::new();
         for (id, instance) in instances {
             if let Ok(instance) = instance {
-                facts.insert(id, instance.map(|instance| InstanceFacts::of(&instance)));
+                facts.insert(id, instance.map(|instance| InstanceFacts::new(&instance)));
             }
         }
         facts

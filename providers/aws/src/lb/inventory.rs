@@ -1,5 +1,5 @@
-//! Lists what the cluster owns: load balancers, target groups and security groups, each with its
-//! Service.
+//! Lists and deletes the load balancers, target groups and security groups that the cluster owns,
+//! to find orphans.
 
 use async_trait::async_trait;
 use ccm_core::provider::{CloudError, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress};
@@ -20,7 +20,7 @@ const SECURITY_GROUP: &str = "security group";
 
 #[async_trait]
 impl Inventory for NetworkLoadBalancers {
-    /// The ID in the ownership tags, which is independent of `--cluster-name`.
+    /// Returns the ID in the ownership tags, which does not depend on `--cluster-name`.
     fn cluster_id(&self, _: &Op) -> Box<str> {
         self.reconciler.scope.cluster.id().into()
     }
@@ -44,7 +44,7 @@ impl Inventory for NetworkLoadBalancers {
                 owned.push(owned_object(TARGET_GROUP, arn, owner));
             }
         }
-        for group in self.security_groups(op).await? {
+        for group in self.list_security_groups(op).await? {
             if let Some(owner) = self.owner(&group.tags) {
                 owned.push(owned_object(SECURITY_GROUP, &group.id, owner));
             }
@@ -62,11 +62,11 @@ impl Inventory for NetworkLoadBalancers {
             Some(tags) => self.check_owner(object, tags)?,
             None => return Ok(Progress::Done),
         }
-        let why = "nothing stands behind it";
+        let reason = "its Service does not exist";
         let deleted = match &*object.kind {
             LOAD_BALANCER => {
-                // Rules in security groups of nodes carry its name, and without the load balancer
-                // nothing shows whose they are.
+                // Remove the rules in security groups of nodes first. They contain the name of the
+                // load balancer, and could not be identified without it.
                 if let Some(name) = load_balancer_name(&object.id) {
                     self.reconciler
                         .deps
@@ -77,16 +77,19 @@ impl Inventory for NetworkLoadBalancers {
                 let arn = LoadBalancerArn::from(&*object.id);
                 scope
                     .client
-                    .write(op, DeleteLoadBalancer { arn }, why)
+                    .write(op, DeleteLoadBalancer { arn }, reason)
                     .await
             }
             TARGET_GROUP => {
                 let arn = TargetGroupArn::from(&*object.id);
-                scope.client.write(op, DeleteTargetGroup { arn }, why).await
+                scope
+                    .client
+                    .write(op, DeleteTargetGroup { arn }, reason)
+                    .await
             }
             other => {
                 return Err(CloudError::invalid_input(format!(
-                    "{other} {} is no kind of ours",
+                    "cannot delete {}: unknown kind {other}",
                     object.id
                 )));
             }
@@ -96,8 +99,8 @@ impl Inventory for NetworkLoadBalancers {
 }
 
 impl NetworkLoadBalancers {
-    /// Reads the security groups of the VPC with the cluster's tag; none if the cluster has no ID.
-    async fn security_groups(&self, op: &Op) -> Result<Vec<SecurityGroup>, CloudError> {
+    /// Lists the security groups of the VPC with the cluster's tag; none if the cluster has no ID.
+    async fn list_security_groups(&self, op: &Op) -> Result<Vec<SecurityGroup>, CloudError> {
         let scope = &self.reconciler.scope;
         let Some(filter) = scope.cluster.filter() else {
             return Ok(Vec::new());
@@ -128,7 +131,7 @@ impl NetworkLoadBalancers {
             return Ok(());
         }
         let message =
-            format!("{} {} is not owned for the same Service any more", object.kind, object.id);
+            format!("{} {} no longer belongs to the same Service", object.kind, object.id);
         Err(CloudError::new(ErrorKind::Conflict, message))
     }
 
@@ -169,7 +172,7 @@ fn owned_object(kind: &str, id: &str, owner: Owner) -> OwnedObject {
     OwnedObject { kind: kind.into(), id: id.into(), owner, created: None }
 }
 
-/// Extracts a load balancer's name from its ARN, which ends in `loadbalancer/<type>/<name>/<id>`.
+/// Returns a load balancer's name from its ARN, which ends in `loadbalancer/<type>/<name>/<id>`.
 fn load_balancer_name(arn: &str) -> Option<&str> {
     arn.rsplit('/').nth(1).filter(|name| !name.is_empty())
 }
@@ -181,10 +184,10 @@ fn deletion_progress(
 ) -> Result<Progress, CloudError> {
     match deleted {
         Ok(()) => Ok(Progress::Done),
-        Err(error) if listing::is_absent(&error) => Ok(Progress::Done),
+        Err(error) if listing::is_not_found(&error) => Ok(Progress::Done),
         Err(error) if error.has_code("ResourceInUse") => {
-            let why = format!("{} {} is in use", object.kind, object.id).into();
-            Ok(Progress::Pending { after: retry_delay::object_in_use(op), why })
+            let reason = format!("{} {} is in use", object.kind, object.id).into();
+            Ok(Progress::Pending { after: retry_delay::object_in_use(op), why: reason })
         }
         Err(error) => Err(error.into()),
     }

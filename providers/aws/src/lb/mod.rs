@@ -1,4 +1,4 @@
-//! Load balancers: Network Load Balancers for Services.
+//! Network Load Balancers for Services.
 //!
 //! Each sync parses the Service ([`spec::parse`]), reads the observed state, [plans](plan) the
 //! differences and applies the actions one by one. An interrupted sync leaves nothing to undo:
@@ -53,15 +53,15 @@ use crate::{
     scope::Scope,
 };
 
-/// Network Load Balancers, and the classic load balancers that upstream created, limited to their
-/// instances and deletion.
+/// Manages the Network Load Balancers of Services. Of the classic load balancers that upstream
+/// created it updates only the instances, and deletes them with their Services.
 pub struct NetworkLoadBalancers {
     reconciler: LoadBalancerReconciler,
     classic: ClassicLoadBalancers,
 }
 
 impl NetworkLoadBalancers {
-    /// Makes it with an empty cache.
+    /// Creates a manager with empty caches.
     pub fn new(scope: Scope, instances: Arc<InstanceCache>) -> Self {
         Self {
             classic: ClassicLoadBalancers::new(scope.clone()),
@@ -69,14 +69,18 @@ impl NetworkLoadBalancers {
         }
     }
 
-    fn read(&self, service: &ServiceView) -> ParsedService {
+    fn parse(&self, service: &ServiceView) -> ParsedService {
         spec::parse(service, &self.reconciler.scope.settings, &self.reconciler.scope.cluster)
     }
 
-    /// Returns which load balancer a call is about.
-    async fn service_target(&self, op: &Op, lb_spec: &LbSpec) -> Result<ServiceTarget, CloudError> {
+    /// Finds out which kind of load balancer the Service has or requests.
+    async fn find_load_balancer(
+        &self,
+        op: &Op,
+        lb_spec: &LbSpec,
+    ) -> Result<ServiceLoadBalancer, CloudError> {
         let ParsedService { spec, status_looks_classic, tolerant, .. } =
-            self.read(&lb_spec.service);
+            self.parse(&lb_spec.service);
         let desired = match spec {
             ServiceSpec::ImplementedElsewhere => {
                 let message = format!("service {} is another controller's", lb_spec.service.key());
@@ -90,23 +94,23 @@ impl NetworkLoadBalancers {
                 .find_classic(op, &lb_spec.service, desired.as_deref().ok())
                 .await?
         {
-            return Ok(ServiceTarget::Classic(old));
+            return Ok(ServiceLoadBalancer::Classic(old));
         }
         let errors = match desired {
-            Ok(desired) => return Ok(ServiceTarget::Network(desired)),
+            Ok(desired) => return Ok(ServiceLoadBalancer::Network(desired)),
             Err(errors) => errors,
         };
         match tolerant {
-            Some(desired) if takes(&desired, &lb_spec.backends) => {
-                Ok(ServiceTarget::Invalid(desired, errors))
+            Some(desired) if accepts_backends(&desired, &lb_spec.backends) => {
+                Ok(ServiceLoadBalancer::Invalid(desired, errors))
             }
             _ => Err(errors),
         }
     }
 }
 
-/// The load balancer that a call is about.
-enum ServiceTarget {
+/// The kind of load balancer that a Service has or requests.
+enum ServiceLoadBalancer {
     /// A Network Load Balancer.
     Network(Box<DesiredLoadBalancer>),
     /// A classic load balancer that upstream created.
@@ -118,8 +122,8 @@ enum ServiceTarget {
 
 #[async_trait]
 impl LoadBalancers for NetworkLoadBalancers {
-    /// Everything but SCTP. Combinations that one Service cannot have are rejected by
-    /// [`interpret`](Self::interpret).
+    /// Everything is supported but SCTP. [`interpret`](Self::interpret) rejects combinations that
+    /// one Service cannot have.
     fn supports(&self) -> LbSupport {
         LbSupport {
             source_ranges: true,
@@ -146,9 +150,9 @@ impl LoadBalancers for NetworkLoadBalancers {
     }
 
     /// The digest covers the whole desired state. A Service with a classic load balancer in its
-    /// status counts as valid, even if its spec is invalid: its nodes are still served.
+    /// status counts as valid even if its spec is invalid, because the instances are still updated.
     fn interpret(&self, service: &ServiceView) -> ServiceInterpretation {
-        let parsed = self.read(service);
+        let parsed = self.parse(service);
         match parsed.spec {
             ServiceSpec::Nlb(desired) => ServiceInterpretation::Valid {
                 backends: desired.backends(),
@@ -169,21 +173,21 @@ impl LoadBalancers for NetworkLoadBalancers {
     }
 
     fn backends_of_invalid(&self, service: &ServiceView) -> Option<BackendKind> {
-        self.read(service)
+        self.parse(service)
             .tolerant
             .map(|desired| desired.backends())
     }
 
     fn notices(&self, service: &ServiceView) -> Vec<ServiceNotice> {
-        self.read(service).notices
+        self.parse(service).notices
     }
 
-    /// With [`ReadMode::Cached`] nothing is read or changed if the Service is known to be in sync.
-    /// An interrupted call is continued by the next one. The host name is published while the load
-    /// balancer is still being provisioned.
+    /// With [`ReadMode::Cached`], neither reads nor changes the load balancer if the Service is known
+    /// to be in sync. Continues an interrupted call. Publishes the host name while the load balancer is still being
+    /// provisioned.
     async fn ensure(&self, op: &Op, lb_spec: &LbSpec, read_mode: ReadMode) -> LbOutcome {
-        match self.service_target(op, lb_spec).await {
-            Ok(ServiceTarget::Network(desired)) => outcome_on_rate_limit(
+        match self.find_load_balancer(op, lb_spec).await {
+            Ok(ServiceLoadBalancer::Network(desired)) => outcome_on_rate_limit(
                 Box::pin(self.reconciler.ensure(
                     op,
                     &reconcile_input(&desired, lb_spec),
@@ -191,28 +195,28 @@ impl LoadBalancers for NetworkLoadBalancers {
                 ))
                 .await,
             ),
-            Ok(ServiceTarget::Classic(old)) => {
+            Ok(ServiceLoadBalancer::Classic(old)) => {
                 outcome_on_rate_limit(self.ensure_classic(op, &old, lb_spec).await)
             }
-            Ok(ServiceTarget::Invalid(_, errors)) => errors.into(),
+            Ok(ServiceLoadBalancer::Invalid(_, errors)) => errors.into(),
             Err(error) => outcome_on_rate_limit(error.into()),
         }
     }
 
-    /// Sends one registration and one deregistration per target group: the registered targets are
-    /// cached. For an invalid Service no security group rule changes, because its source ranges may
-    /// be misread.
+    /// Sends one registration and one deregistration per target group, because the registered
+    /// targets are cached. For an invalid Service no security group rule changes, because its
+    /// source ranges may be among the invalid values.
     async fn update_backends(&self, op: &Op, lb_spec: &LbSpec) -> LbOutcome {
-        match self.service_target(op, lb_spec).await {
-            Ok(ServiceTarget::Network(desired)) => outcome_on_rate_limit(
+        match self.find_load_balancer(op, lb_spec).await {
+            Ok(ServiceLoadBalancer::Network(desired)) => outcome_on_rate_limit(
                 self.reconciler
                     .update_backends(op, &reconcile_input(&desired, lb_spec))
                     .await,
             ),
-            Ok(ServiceTarget::Classic(old)) => {
+            Ok(ServiceLoadBalancer::Classic(old)) => {
                 outcome_on_rate_limit(self.update_classic(op, &old, lb_spec).await)
             }
-            Ok(ServiceTarget::Invalid(desired, _)) => {
+            Ok(ServiceLoadBalancer::Invalid(desired, _)) => {
                 let input =
                     ReconcileInput { targets_only: true, ..reconcile_input(&desired, lb_spec) };
                 outcome_on_rate_limit(self.reconciler.update_backends(op, &input).await)
@@ -221,16 +225,16 @@ impl LoadBalancers for NetworkLoadBalancers {
         }
     }
 
-    /// Fails while the Service asks for deletion protection.
+    /// Fails while the Service requests deletion protection.
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
-        let service = last_seen(lb);
-        let parsed = self.read(&service);
+        let service = last_observed_service(lb);
+        let parsed = self.parse(&service);
         let desired = match &parsed.spec {
             ServiceSpec::Nlb(desired) => Some(&**desired),
             _ => None,
         };
-        let protected = spec::asks_for_protection(&service.annotations);
-        if protected || desired.is_some_and(|desired| desired.deletion_protection) {
+        let requests_protection = spec::requests_deletion_protection(&service.annotations);
+        if requests_protection || desired.is_some_and(|desired| desired.deletion_protection) {
             return Err(CloudError::invalid_input(format!(
                 "deletion_protection is enabled, cannot delete the service: {}",
                 service.key()
@@ -260,24 +264,24 @@ impl LoadBalancers for NetworkLoadBalancers {
 
     async fn plan(&self, op: &Op, lb_spec: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
         match self
-            .service_target(op, lb_spec)
+            .find_load_balancer(op, lb_spec)
             .await
             .map_err(transient_on_rate_limit)?
         {
-            ServiceTarget::Network(desired) => self
+            ServiceLoadBalancer::Network(desired) => self
                 .reconciler
-                .plan(op, &reconcile_input(&desired, lb_spec))
+                .dry_run(op, &reconcile_input(&desired, lb_spec))
                 .await
                 .map_err(transient_on_rate_limit),
-            ServiceTarget::Classic(old) => Ok(self.plan_classic(op, &old, lb_spec).await),
-            ServiceTarget::Invalid(_, errors) => Err(errors),
+            ServiceLoadBalancer::Classic(old) => Ok(self.plan_classic(op, &old, lb_spec).await),
+            ServiceLoadBalancer::Invalid(_, errors) => Err(errors),
         }
     }
 }
 
 impl NetworkLoadBalancers {
-    /// Returns the names that the load balancer of a Service may have. AWS rejects a query for an
-    /// invalid name, so these are left out.
+    /// Returns the names that the load balancer of a Service may have. Leaves out invalid names,
+    /// because AWS rejects a query for them.
     fn names(
         &self,
         owner: &ServiceKey,
@@ -309,8 +313,8 @@ impl NetworkLoadBalancers {
     }
 }
 
-/// Turns our own rate limit into [`Progress::Pending`]: it is no answer of AWS and does not concern
-/// other Services.
+/// Turns an error of our own rate limiter into [`Progress::Pending`]. It is not an answer of AWS
+/// and does not concern other Services.
 fn pending_on_rate_limit(result: Result<Progress, CloudError>) -> Result<Progress, CloudError> {
     result.or_else(|error| match client::rate_limit_delay(&error) {
         Some(after) => Ok(Progress::Pending { after, why: error.to_string().into() }),
@@ -318,7 +322,8 @@ fn pending_on_rate_limit(result: Result<Progress, CloudError>) -> Result<Progres
     })
 }
 
-/// As [`pending_on_rate_limit`], for callers that cannot return [`Progress::Pending`].
+/// Turns an error of our own rate limiter into a transient one, for callers that cannot return
+/// [`Progress::Pending`].
 fn transient_on_rate_limit(error: CloudError) -> CloudError {
     match client::rate_limit_delay(&error) {
         Some(after) => CloudError::transient(error.to_string())
@@ -344,18 +349,18 @@ fn reconcile_input<'a>(
     }
 }
 
-/// Tells whether the backends fit the target type: instances in a target group for addresses would
-/// replace all its targets.
-fn takes(desired: &DesiredLoadBalancer, backends: &Backends) -> bool {
+/// Returns true if the backends fit the target type. Instances in a target group for addresses
+/// would replace all its targets.
+fn accepts_backends(desired: &DesiredLoadBalancer, backends: &Backends) -> bool {
     matches!(
         (desired.target_type, backends),
         (TargetType::Instance, Backends::Nodes(_)) | (TargetType::Ip, Backends::Endpoints(_))
     )
 }
 
-/// Returns the Service as it was last observed, or what the reference says of it if it was never
-/// observed.
-fn last_seen(lb: &LbRef) -> ServiceView {
+/// Returns the Service as it was last observed, with the class, annotations and status of the
+/// reference.
+fn last_observed_service(lb: &LbRef) -> ServiceView {
     let service = lb.last_observed.as_deref().cloned();
     let service = service.unwrap_or_else(|| ServiceView::named(&lb.namespace, &lb.name));
     ServiceView {
@@ -367,7 +372,7 @@ fn last_seen(lb: &LbRef) -> ServiceView {
     }
 }
 
-/// Returns the security groups that a Service gives by ID.
+/// Returns the security groups that a Service names by ID.
 fn given_groups(desired: Option<&DesiredLoadBalancer>) -> Vec<SecurityGroupId> {
     match desired.map(|desired| &desired.security.groups) {
         Some(SecurityGroupChoice::Given(names)) => names

@@ -43,13 +43,13 @@ impl ServiceKey {
 pub struct DesiredLoadBalancer {
     /// The Service that owns it.
     pub owner: ServiceKey,
-    /// Name; used only at creation.
+    /// Its name at creation; an existing load balancer may have another name.
     pub name: Box<str>,
-    /// Scheme.
+    /// `internet-facing` or `internal`; cannot be changed.
     pub scheme: Scheme,
-    /// Address families.
+    /// Its address families.
     pub ip_address_type: IpAddressType,
-    /// Subnets.
+    /// Its subnets.
     pub subnets: SubnetChoice,
     /// Elastic IP addresses, one per subnet in the order of the subnets, or none.
     pub allocations: Vec<AllocationId>,
@@ -59,13 +59,13 @@ pub struct DesiredLoadBalancer {
     pub ipv6: Vec<Ipv6Addr>,
     /// `EnablePrefixForIpv6SourceNat`; `None` keeps the current value.
     pub ipv6_source_nat: Option<bool>,
-    /// Security groups.
+    /// Its security groups, and the rules that admit it.
     pub security: SecurityGroupSpec,
     /// Listeners, sorted by port and protocol; at least one.
     pub listeners: Vec<DesiredListener>,
     /// Managed attributes of the load balancer, with their desired values.
     pub attributes: Attributes,
-    /// Whether the Service asks for deletion protection.
+    /// True if the Service requests deletion protection.
     pub deletion_protection: bool,
     /// Tags of the load balancer and all its parts, without the ownership tags of cluster and
     /// Service.
@@ -74,7 +74,7 @@ pub struct DesiredLoadBalancer {
     /// names none; empty only if it names prefix lists and no ranges, which requires a managed
     /// security group.
     pub sources: Vec<IpNet>,
-    /// Which nodes are targets (type `instance`); empty means all.
+    /// Labels that a node needs to be a target of type `instance`; empty selects all nodes.
     pub node_labels: Vec<LabelRequirement>,
     /// Type of all targets.
     pub target_type: TargetType,
@@ -97,12 +97,12 @@ impl DesiredLoadBalancer {
     }
 }
 
-/// How subnets are chosen.
+/// The choice of a load balancer's subnets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SubnetChoice {
     /// By tags and route tables for a new load balancer; an existing one keeps its subnets.
     Discover,
-    /// Exactly these, in this order.
+    /// Exactly these subnets, in this order.
     Named(Vec<SubnetName>),
 }
 
@@ -118,21 +118,22 @@ pub enum SubnetName {
 /// Security groups of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SecurityGroupSpec {
-    /// Which groups it gets.
+    /// The groups of the load balancer.
     pub groups: SecurityGroupChoice,
     /// `EnforceSecurityGroupInboundRulesOnPrivateLinkTraffic`; `None` keeps the current value.
     pub private_link_rules: Option<bool>,
     /// Prefix lists that may connect, through a managed group.
     pub prefix_lists: Vec<Box<str>>,
-    /// Whether rules of the nodes' groups are managed (`manage-backend-security-group-rules`). The
+    /// True if rules of the nodes' groups are managed (`manage-backend-security-group-rules`). The
     /// default is true, except for Services with given groups that are claimed from the AWS load
     /// balancer controller.
     pub manage_backend_rules: bool,
-    /// How nodes admit a load balancer that has security groups.
+    /// The source of the rules by which nodes admit the load balancer, if it has security groups.
     pub node_rules: NodeRuleSource,
 }
 
-/// How nodes admit a load balancer that has security groups. One without any is admitted by CIDR.
+/// The source of the rules by which nodes admit a load balancer that has security groups. A load
+/// balancer without any is admitted by CIDR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NodeRuleSource {
     /// By the CIDRs of its clients, with upstream's rule descriptions, so that upstream finds its
@@ -142,7 +143,7 @@ pub enum NodeRuleSource {
     Group,
 }
 
-/// Which security groups a load balancer gets.
+/// The choice of a load balancer's security groups.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SecurityGroupChoice {
     /// None for a new load balancer; an existing one keeps its groups.
@@ -160,20 +161,20 @@ pub enum SecurityGroupChoice {
 /// A desired listener with its target group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DesiredListener {
-    /// Port.
+    /// The port on the load balancer.
     pub port: NonZeroU16,
-    /// Protocol.
+    /// The protocol towards clients.
     pub protocol: ElbProtocol,
     /// TLS settings, for `TLS` only.
     pub tls: Option<Tls>,
-    /// Managed attributes.
+    /// Attributes that the Service sets. Others stay unchanged.
     pub attributes: Attributes,
-    /// Target group.
+    /// The target group that it forwards to.
     pub target_group: DesiredTargetGroup,
 }
 
 impl DesiredListener {
-    /// Returns its port and protocol.
+    /// Returns the port and protocol.
     pub fn key(&self) -> ListenerKey {
         (self.port, self.protocol)
     }
@@ -195,19 +196,19 @@ pub struct Tls {
 pub struct DesiredTargetGroup {
     /// Name of a new target group; an existing one may have another name.
     pub name: Box<str>,
-    /// Protocol.
+    /// The protocol towards targets.
     pub protocol: ElbProtocol,
-    /// Port: the node port for instances; the target port, or 1 for a named one, for addresses.
+    /// The node port for instances. For addresses the target port, or 1 if that is a name.
     pub port: NonZeroU16,
     /// Type of its targets.
     pub target_type: TargetType,
     /// Address family of its targets: the Service's first one.
     pub family: IpFamily,
-    /// Health check.
+    /// The health check of the targets.
     pub health_check: HealthCheck,
-    /// Managed attributes.
+    /// Attributes that the Service sets. Others stay unchanged.
     pub attributes: Attributes,
-    /// Whether the targets see the clients' addresses, according to attributes and AWS' defaults.
+    /// True if the targets see the clients' addresses, according to attributes and AWS' defaults.
     pub preserves_client_ip: bool,
     /// Name and protocol of the Service port whose endpoints are targets (type `ip`).
     pub service_port: (Arc<str>, Protocol),

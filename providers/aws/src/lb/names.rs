@@ -18,7 +18,7 @@ use crate::{
 /// Maximum length of the name of a load balancer or target group.
 pub const MAX_NAME_LENGTH: usize = 32;
 
-/// Returns what is wrong with a requested load balancer name.
+/// Checks a requested load balancer name, and returns an error message if it is invalid.
 pub fn name_error(name: &str) -> Option<&'static str> {
     let has_valid_ends = !name.is_empty()
         && !name.starts_with('-')
@@ -51,7 +51,7 @@ pub fn lbc_load_balancer(cluster: &Cluster, owner: &ServiceKey, scheme: Scheme) 
     readable(owner, &sha256(&[cluster.id(), &owner.uid, scheme.as_str()]))
 }
 
-/// What distinguishes the target groups of a Service.
+/// The settings that distinguish the target groups of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetGroupName {
     /// Port of the Service.

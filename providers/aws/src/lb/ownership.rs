@@ -1,4 +1,4 @@
-//! Decides by tags which load balancers and target groups belong to a Service. Pure.
+//! Decides by tags which load balancers and target groups belong to a Service.
 
 use super::{model::ServiceKey, names};
 use crate::{
@@ -6,21 +6,22 @@ use crate::{
     ownership_tags::{Cluster, OTHER_CONTROLLER_TAG, SERVICE_TAG},
 };
 
-/// How an object was found, which decides how much its tags must prove.
+/// The way in which an object was found. It decides how much the tags must prove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FoundBy {
-    /// By a name that only this Service gets, or as a part of the Service's load balancer: the
+    /// By a name that only this Service gets, or as a part of the Service's load balancer. The
     /// cluster's ownership tag can be enough.
     GeneratedName,
-    /// By a name that the Service requests, which anybody may have: a tag must name the Service.
+    /// By a name that the Service requests and that any object may have. A tag must name the
+    /// Service.
     RequestedName,
-    /// In a listing of all objects: the tags must also name the cluster, because another cluster
+    /// In a listing of all objects. The tags must also name the cluster, because another cluster
     /// may have a Service of the same name.
     Listing,
 }
 
 impl FoundBy {
-    /// Returns how a load balancer was found that has one of the names of a Service.
+    /// Returns how a load balancer was found that has the given name of a Service.
     pub(super) fn by_name(cluster: &Cluster, owner: &ServiceKey, name: &str) -> Self {
         let is_generated = *names::load_balancer(&owner.uid) == *name
             || Scheme::ALL
@@ -34,32 +35,32 @@ impl FoundBy {
     }
 }
 
-/// Checks that an object belongs to a Service; the error says why it does not.
+/// Checks that an object belongs to a Service, and returns the reason if it does not.
 ///
-/// It needs the Service's tag together with the cluster's, or without any cluster's tag unless it
-/// was found in a listing. Under a generated name the cluster's tag with value `owned` is enough.
-/// An object with another Service's tag never belongs to this one, whatever its name, and neither
-/// does one that another controller created.
+/// The object needs the tags of both Service and cluster. If it has no cluster's tag at all, the
+/// Service's tag is enough, unless it was found in a listing. Under a generated name the cluster's
+/// tag with value `owned` is enough. Objects with another Service's tag, or of another controller,
+/// never belong to the Service.
 pub(super) fn check_owner(
     cluster: &Cluster,
     owner: &ServiceKey,
     tags: &Tags,
-    found: FoundBy,
+    found_by: FoundBy,
 ) -> Result<(), String> {
     if tags.contains_key(OTHER_CONTROLLER_TAG) {
-        return Err("the AWS load balancer controller made it".to_owned());
+        return Err("the AWS load balancer controller created it".to_owned());
     }
     let service = tags.get(SERVICE_TAG).map(|value| &**value);
-    let ours = !cluster.id().is_empty() && cluster.has(tags);
+    let has_cluster_tag = !cluster.id().is_empty() && cluster.has(tags);
     match service {
-        Some(other) if other != owner.key() => Err(format!("it is of service {other}")),
-        Some(_) if ours => Ok(()),
-        Some(_) if !Cluster::any(tags) && found != FoundBy::Listing => Ok(()),
-        None if cluster.owns(tags) && found == FoundBy::GeneratedName => Ok(()),
-        None if ours => {
-            Err("it is of this cluster, but its tags do not name the service".to_owned())
+        Some(other) if other != owner.key() => Err(format!("it belongs to service {other}")),
+        Some(_) if has_cluster_tag => Ok(()),
+        Some(_) if !Cluster::any(tags) && found_by != FoundBy::Listing => Ok(()),
+        None if cluster.owns(tags) && found_by == FoundBy::GeneratedName => Ok(()),
+        None if has_cluster_tag => {
+            Err("it belongs to this cluster, but its tags do not name the service".to_owned())
         }
-        _ if Cluster::any(tags) => Err("it is of another cluster".to_owned()),
+        _ if Cluster::any(tags) => Err("it belongs to another cluster".to_owned()),
         _ => Err("it has no tag of this cluster".to_owned()),
     }
 }

@@ -1,35 +1,39 @@
-//! Delays before the next try while AWS is still working on something. They equal the time waited
-//! so far, within bounds, so that they double from try to try. Pure.
+//! Delays before the next try while AWS is still working on an object. Each delay equals the time
+//! waited so far, within bounds, so that it doubles from try to try.
 
 use std::time::Duration;
 
 use ccm_core::provider::{Op, Progress};
 
-/// Work that is put off while the rest continues.
+/// Work that must not be tried again before a delay.
 #[derive(Clone, Debug)]
 pub(super) struct Deferred {
-    /// Delay before the next try.
+    /// The delay before the next try.
     pub(super) after: Duration,
-    /// The reason.
-    pub(super) why: Box<str>,
+    /// The reason for the delay, as users see it.
+    pub(super) reason: Box<str>,
 }
 
 impl From<Deferred> for Progress {
-    fn from(Deferred { after, why }: Deferred) -> Self {
-        Self::Pending { after, why }
+    fn from(Deferred { after, reason }: Deferred) -> Self {
+        Self::Pending { after, why: reason }
     }
 }
 
-/// Returns [`Progress::Pending`] with the shortest delay and all reasons if work was deferred.
+/// Returns [`Progress::Pending`] with the shortest delay and all reasons, or [`Progress::Done`] if
+/// nothing was deferred.
 pub(super) fn earliest(deferred: Vec<Deferred>) -> Progress {
     let Some(after) = deferred.iter().map(|deferred| deferred.after).min() else {
         return Progress::Done;
     };
-    let reasons: Vec<_> = deferred.into_iter().map(|deferred| deferred.why).collect();
+    let reasons: Vec<_> = deferred
+        .into_iter()
+        .map(|deferred| deferred.reason)
+        .collect();
     Progress::Pending { after, why: reasons.join("; ").into() }
 }
 
-/// After this time a Warning event reports that a deletion is slow.
+/// Time after which a Warning event reports that a deletion is slow.
 pub(super) const SLOW_DELETION_THRESHOLD: Duration = Duration::from_secs(1800);
 
 /// Returns the delay before the next try to delete an object that is in use.
@@ -38,22 +42,22 @@ pub(super) fn object_in_use(op: &Op) -> Duration {
         .clamp(Duration::from_secs(2), Duration::from_secs(60))
 }
 
-/// Returns the delay before the next try to delete a security group that is in use: AWS takes
+/// Returns the delay before the next try to delete a security group that is in use. AWS takes
 /// minutes to remove the interfaces of a load balancer.
 pub(super) fn security_group_in_use(op: &Op) -> Duration {
     op.pending_for()
         .clamp(Duration::from_secs(5), Duration::from_secs(60))
 }
 
-/// Returns the delay before rejected targets are registered again: an instance that is starting is
-/// rejected until it runs.
+/// Returns the delay before rejected targets are registered again. AWS rejects an instance that is
+/// starting until it runs.
 pub(super) fn rejected_targets(op: &Op) -> Duration {
     op.pending_for()
         .clamp(Duration::from_secs(15), Duration::from_secs(300))
 }
 
-/// Tells whether a deletion has become slow. True only once, because the next try comes after
-/// `next_delay`.
+/// Returns true if a deletion has become slow. Only one try gets true, because the next one comes
+/// after `next_delay`.
 pub(super) fn has_become_slow(op: &Op, next_delay: Duration) -> bool {
     (SLOW_DELETION_THRESHOLD..SLOW_DELETION_THRESHOLD + next_delay).contains(&op.pending_for())
 }

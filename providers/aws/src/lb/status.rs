@@ -1,4 +1,4 @@
-//! The status of a Service, as far as it depends on its load balancer.
+//! Builds the status of a Service from its load balancer.
 
 use ccm_core::{
     k8s::{LbIngress, LbStatus},
@@ -7,15 +7,17 @@ use ccm_core::{
 
 use crate::api::elb::{LoadBalancer, LoadBalancerState};
 
-/// Returns the status to publish; `None` keeps the current one. The host name is published from the
-/// start: it resolves once the load balancer is active, which takes minutes and is not waited for.
+/// Returns the status to publish; `None` keeps the current one. The host name is published before
+/// the load balancer is active. It resolves a few minutes later.
 ///
 /// # Errors
-/// The load balancer could not be provisioned.
-pub(super) fn of(load_balancer: &LoadBalancer) -> Result<Option<LbStatus>, CloudError> {
+/// AWS failed to provision the load balancer.
+pub(super) fn from_load_balancer(
+    load_balancer: &LoadBalancer,
+) -> Result<Option<LbStatus>, CloudError> {
     if load_balancer.state == Some(LoadBalancerState::Failed) {
         let reason = if load_balancer.state_reason.is_empty() {
-            "AWS gives no reason"
+            "AWS returned no reason"
         } else {
             &load_balancer.state_reason
         };

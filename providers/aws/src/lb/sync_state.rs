@@ -1,12 +1,14 @@
-//! The sync state of each Service: what this process read, and what it has changed since.
+//! The sync state of each Service: the observed state that this process read, updated by its own
+//! changes since.
 //!
-//! Normally nobody else changes the objects; manual changes are found by the drift check that the
-//! framework requests periodically. After an error the observed state is unknown.
+//! Nobody else is expected to change the objects. The periodic drift check finds manual changes.
+//! After an error the observed state is unknown and is read again.
 
 use std::{
     collections::{BTreeSet, HashMap},
     net::IpAddr,
     sync::Arc,
+    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -16,10 +18,12 @@ use super::model::{DesiredLoadBalancer, ListenerKey, Targets};
 use crate::{
     api::{InstanceId, SecurityGroupId, TargetGroupArn, elb::LoadBalancer},
     client::ResponseCache,
+    clock::ago,
     lb::{observe::observed::ObservedState, targets::pods::RuleInputs},
 };
 
-/// What the owner of a Service has to open by hand.
+/// The security groups and addresses that must admit the load balancer and that its owner has to
+/// open by hand.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReportedUnmanaged {
     /// Security groups that are not tagged for this cluster.
@@ -33,29 +37,29 @@ pub(super) struct ReportedUnmanaged {
 pub(super) struct LastApplied {
     /// The desired state.
     pub(super) desired: Arc<DesiredLoadBalancer>,
-    /// The targets that were applied with it; empty while some are pending.
+    /// The targets that were applied with it; empty while some are still pending.
     pub(super) targets: Targets,
 }
 
-/// The sync state of one Service.
+/// The state that this process keeps about one Service between syncs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LoadBalancerSyncState {
-    /// Observed state; `None` if it has to be read.
+    /// The observed state; `None` if it must be read from AWS.
     pub(super) observed: Option<ObservedState>,
-    /// When the observed state was last read from AWS.
+    /// The time when the observed state was last read from AWS.
     pub(super) read_at: Option<Instant>,
-    /// What was last applied completely.
+    /// The desired state that was last applied completely; `None` after an interrupted sync.
     pub(super) last_applied: Option<LastApplied>,
     /// The inputs for which security group rules were last ensured.
     pub(super) rule_inputs: RuleInputs,
-    /// What was last reported to the owner of the Service.
+    /// The unmanaged groups and addresses that an event last reported.
     pub(super) reported_unmanaged: ReportedUnmanaged,
-    /// Instances that were targets then.
+    /// Instances that were targets when targets were last applied.
     pub(super) instances: BTreeSet<InstanceId>,
-    /// When something was last changed: a listing from before that does not count.
+    /// The time of the last change. Listings that began earlier may not show it.
     pub(super) changed_at: Option<Instant>,
-    /// Whether load balancer and target groups are deleted, so that the rest of the deletion need
-    /// not look for them again.
+    /// True once load balancer and target groups are deleted. The rest of the deletion then does
+    /// not search for them again.
     pub(super) load_balancer_deleted: bool,
     /// Target groups whose deletion has begun.
     pub(super) deleting_target_groups: BTreeSet<TargetGroupArn>,
@@ -65,21 +69,21 @@ pub(super) struct LoadBalancerSyncState {
     pub(super) responses: ResponseCache,
     /// Listeners whose stickiness was requested when everything was last applied.
     pub(super) sticky_listeners: BTreeSet<ListenerKey>,
-    /// What has to be removed and cannot be read from AWS, kept while `observed` is `None`.
+    /// The objects to remove that cannot be read from AWS, kept while `observed` is `None`.
     pub(super) to_clean_up: CleanupState,
 }
 
-/// What is no longer desired and may still exist.
+/// Objects that are no longer desired and may still exist.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CleanupState {
     /// Keys of tags, see [`ObservedState::removable_tag_keys`].
     pub(super) removable_tag_keys: BTreeSet<Box<str>>,
     /// Security groups, see [`ObservedState::detached_security_groups`].
     pub(super) detached_security_groups: BTreeSet<SecurityGroupId>,
-    /// The load balancer and the target groups that this process has observed or created. A
-    /// deletion tries them by ARN: a listing may not show yet what was created just before another
-    /// error.
+    /// The load balancer that this process has observed or created. A deletion uses its ARN,
+    /// because a listing may not show yet what was created just before an error.
     pub(super) load_balancer: Option<LoadBalancer>,
+    /// The target groups that this process has observed or created, kept for the same reason.
     pub(super) target_groups: BTreeSet<TargetGroupArn>,
 }
 
@@ -88,11 +92,9 @@ impl From<ObservedState> for CleanupState {
         let target_groups = observed
             .target_groups
             .into_iter()
-            .map(|observed| observed.group.arn)
+            .map(|observed| observed.resource.arn)
             .collect();
-        let load_balancer = observed
-            .load_balancer
-            .map(|observed| observed.load_balancer);
+        let load_balancer = observed.load_balancer.map(|observed| observed.resource);
         Self {
             removable_tag_keys: observed.removable_tag_keys,
             detached_security_groups: observed.detached_security_groups,
@@ -106,7 +108,29 @@ impl LoadBalancerSyncState {
     /// Returns the observed load balancer.
     pub(super) fn load_balancer(&self) -> Option<&LoadBalancer> {
         let observed = self.observed.as_ref()?.load_balancer.as_ref()?;
-        Some(&observed.load_balancer)
+        Some(&observed.resource)
+    }
+
+    /// Returns true if this desired state was applied completely, except perhaps its targets.
+    pub(super) fn was_applied(&self, desired: &DesiredLoadBalancer) -> bool {
+        self.last_applied
+            .as_ref()
+            .is_some_and(|applied| *applied.desired == *desired)
+    }
+
+    /// Returns true if this desired state was applied with these targets, and the observed state is
+    /// still valid.
+    pub(super) fn is_in_sync(&self, desired: &DesiredLoadBalancer, targets: &Targets) -> bool {
+        let has_targets = self
+            .last_applied
+            .as_ref()
+            .is_some_and(|applied| applied.targets == *targets);
+        self.observed.is_some() && has_targets && self.was_applied(desired)
+    }
+
+    /// Returns true if the observed state was read from AWS within this period.
+    pub(super) fn was_read_within(&self, period: Duration) -> bool {
+        self.read_at.is_some_and(|at| at > ago(period))
     }
 
     /// Forgets the observed state, except what cannot be read again.
@@ -118,15 +142,15 @@ impl LoadBalancerSyncState {
         self.last_applied = None;
     }
 
-    /// Takes the observed state out; what cannot be read again also stays here.
+    /// Takes the observed state. The parts that cannot be read again stay in `to_clean_up` too.
     pub(super) fn take_observed(&mut self) -> Option<ObservedState> {
         let observed = self.observed.take()?;
         self.to_clean_up = observed.clone().into();
         Some(observed)
     }
 
-    /// Adds to a newly read state what cannot be read.
-    pub(super) fn restore_unreadable(&self, observed: &mut ObservedState) {
+    /// Adds the tags and security groups to remove to a newly read state.
+    pub(super) fn copy_cleanup_to(&self, observed: &mut ObservedState) {
         observed
             .removable_tag_keys
             .clone_from(&self.to_clean_up.removable_tag_keys);
@@ -143,14 +167,14 @@ impl LoadBalancerSyncState {
     }
 }
 
-/// The sync states of all Services, by UID. Only one worker at a time works on a Service.
+/// The sync states of all Services, by UID. Only one worker at a time syncs a Service.
 #[derive(Debug, Default)]
 pub(super) struct SyncStateStore(Mutex<HashMap<Box<str>, LoadBalancerSyncState>>);
 
 impl SyncStateStore {
-    /// Takes the sync state of a Service. Until it is [put back](Self::put) the observed state is
-    /// unknown and older listings do not count: the caller may be dropped in the middle of a
-    /// change.
+    /// Takes the sync state of a Service. Until it is [put back](Self::put) the observed state
+    /// counts as unknown and older listings are not used, because the caller may be dropped in the
+    /// middle of a change.
     pub(super) fn take(&self, uid: &str) -> LoadBalancerSyncState {
         let mut states = self.0.lock();
         let state = states.remove(uid).unwrap_or_default();
@@ -158,27 +182,29 @@ impl SyncStateStore {
             Some(observed) => observed.clone().into(),
             None => state.to_clean_up.clone(),
         };
-        let taken = LoadBalancerSyncState {
+        let placeholder = LoadBalancerSyncState {
             changed_at: Some(Instant::now()),
             to_clean_up,
             sticky_listeners: state.sticky_listeners.clone(),
             ..LoadBalancerSyncState::default()
         };
-        states.insert(uid.into(), taken);
+        states.insert(uid.into(), placeholder);
         state
     }
 
-    /// Tells whether a Service's Network Load Balancer was observed with this DNS name.
+    /// Returns true if a Service's Network Load Balancer was observed with this DNS name.
     pub(super) fn has_dns_name(&self, uid: &str, dns_name: &str) -> bool {
         let states = self.0.lock();
         let load_balancer = states.get(uid).and_then(|state| state.load_balancer());
         load_balancer.is_some_and(|load_balancer| *load_balancer.dns_name == *dns_name)
     }
 
+    /// Puts the sync state back after a sync.
     pub(super) fn put(&self, uid: &str, state: LoadBalancerSyncState) {
         self.0.lock().insert(uid.into(), state);
     }
 
+    /// Removes the sync state of a deleted Service.
     pub(super) fn forget(&self, uid: &str) {
         self.0.lock().remove(uid);
     }

@@ -1,8 +1,8 @@
-//! Applies a plan: each action is one request, and the working state is updated after each
-//! response.
+//! Applies a plan. Each action is one request, whose response updates the working state.
 
 pub(in crate::lb) mod register;
 pub(super) mod working_state;
+
 use std::time::Duration;
 
 use ccm_core::provider::{CloudError, ErrorKind, EventType, Op, Progress};
@@ -32,36 +32,36 @@ use crate::{
     scope::Scope,
 };
 
-/// Delay before the next try if AWS does not find an object that existed a moment ago: new objects
+/// Delay before the next try if AWS does not find an object that existed a moment ago. New objects
 /// become visible within seconds.
 const EVENTUAL_CONSISTENCY_DELAY: Duration = Duration::from_secs(2);
-/// After this time a created object is visible everywhere.
+/// Time after which a created object is visible in every response of AWS.
 const EVENTUAL_CONSISTENCY_WINDOW: Duration = Duration::from_secs(20);
 
-/// How many rejected targets an event lists.
+/// Maximum number of rejected targets that an event lists.
 const MAX_TARGETS_IN_NOTE: usize = 10;
 
-/// Why a plan was not applied to its end.
+/// The reason for which a plan was not applied completely.
 #[derive(Debug)]
 pub(in crate::lb) enum ApplyStop {
-    /// The working state was incomplete. It has been updated, and the plan must be made again.
+    /// An action found an object that the working state did not show. The working state has been
+    /// updated, and the caller must plan again.
     Replan,
-    /// The rest must wait; the working state is valid.
+    /// The remaining actions must wait. The working state is valid.
     RetryLater(Deferred),
-    /// It failed. The working state may be invalid.
+    /// An action failed. The working state may be invalid.
     Failed(CloudError),
 }
 
 impl From<CloudError> for ApplyStop {
     fn from(error: CloudError) -> Self {
-        // Nothing was sent.
+        // Our own rate limit: the request was not sent.
         if let Some(after) = client::rate_limit_delay(&error) {
-            return Self::RetryLater(Deferred { after, why: error.to_string().into() });
+            return Self::RetryLater(Deferred { after, reason: error.to_string().into() });
         }
-        // AWS does not find an object that existed a moment ago. The observed state is unknown, and
-        // the next sync reads it.
+        // AWS does not find an object that existed a moment ago. The next sync reads the state.
         match error.kind() {
-            ErrorKind::NotFound => Self::Failed(transient(error)),
+            ErrorKind::NotFound => Self::Failed(as_transient(error)),
             _ => Self::Failed(error),
         }
     }
@@ -73,13 +73,13 @@ impl From<AwsError> for ApplyStop {
     }
 }
 
-fn transient(error: CloudError) -> CloudError {
+fn as_transient(error: CloudError) -> CloudError {
     CloudError::transient(error.to_string())
         .with_retry_after(EVENTUAL_CONSISTENCY_DELAY)
         .with_source(error)
 }
 
-/// Applies a plan for one Service.
+/// Applies the plan of one Service.
 pub(in crate::lb) struct Applier<'a> {
     pub(in crate::lb) scope: &'a Scope,
     pub(in crate::lb) observer: &'a Observer,
@@ -88,18 +88,18 @@ pub(in crate::lb) struct Applier<'a> {
     pub(in crate::lb) desired: &'a DesiredLoadBalancer,
     pub(in crate::lb) instances: &'a [InstanceId],
     pub(in crate::lb) pods: &'a PodTargets,
-    pub(in crate::lb) working: &'a mut WorkingState,
-    /// Deferred actions that do not hold up the others.
+    pub(in crate::lb) working_state: &'a mut WorkingState,
+    /// Work that was deferred while the other actions were applied.
     pub(in crate::lb) deferred: Vec<Deferred>,
-    /// The error for targets that do not fit into a full target group.
+    /// The quota error if some targets did not fit into a target group.
     pub(in crate::lb) target_group_full: Option<CloudError>,
 }
 
 impl Applier<'_> {
-    /// Applies a plan.
+    /// Applies all actions of a plan, in order.
     ///
     /// # Errors
-    /// Why it stopped. The actions before that are applied.
+    /// Stops at the first action that cannot be applied now. The actions before it are applied.
     pub(in crate::lb) async fn apply(
         &mut self,
         actions: &[PlannedAction],
@@ -111,8 +111,8 @@ impl Applier<'_> {
     }
 
     /// Applies a plan for targets: deregistrations first, then missing security group rules if
-    /// `needs_rules`, and registrations last. If some rules are rejected, all targets are registered
-    /// nevertheless, and the rejection is returned.
+    /// `needs_rules` is set, and registrations last. If AWS rejects some of the rules, all targets
+    /// are registered nevertheless, and the rejection is returned.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
@@ -141,39 +141,40 @@ impl Applier<'_> {
     }
 
     async fn apply_action(&mut self, planned: &PlannedAction) -> Result<(), ApplyStop> {
-        let why = &*planned.reason;
-        // Whatever the outcome of the request: the tags that it sets are ours to remove later.
+        let reason = &*planned.reason;
+        // The tags must be removed later even if the request fails, because it may have been
+        // carried out.
         if let Some(tags) = planned.action.tags() {
             let keys = tags.keys().cloned();
-            self.working.observed.removable_tag_keys.extend(keys);
+            self.working_state.observed.removable_tag_keys.extend(keys);
         }
-        // Then send the request, and update the working state from the response.
         match &planned.action {
             ActionKind::CreateLoadBalancer(create) => {
                 let response = self
                     .scope
                     .client
-                    .write(self.op, (**create).clone(), why)
+                    .write(self.op, (**create).clone(), reason)
                     .await;
-                let created = response.inspect_err(|error| self.record_failure(error))?;
-                self.working.load_balancer_created(created, &create.tags);
+                let created = response.inspect_err(|error| self.forget_unknown_subnets(error))?;
+                self.working_state
+                    .load_balancer_created(created, &create.tags);
             }
             ActionKind::CreateTargetGroup(key, create) => {
-                return self.create_group(*key, create, why).await;
+                return self.create_group(*key, create, reason).await;
             }
             ActionKind::CreateListener(settings) => {
-                return self.create_listener(settings, why).await;
+                return self.create_listener(settings, reason).await;
             }
             ActionKind::RegisterTargets(group, targets) => {
-                return self.register(group, targets, why).await;
+                return self.register(group, targets, reason).await;
             }
             ActionKind::DeregisterTargets(arn, targets) => {
                 let request = DeregisterTargets { arn: arn.clone(), targets: targets.clone() };
-                self.scope.client.write(self.op, request, why).await?;
-                self.working.targets_changed(arn, &[], targets);
+                self.scope.client.write(self.op, request, reason).await?;
+                self.working_state.targets_changed(arn, &[], targets);
             }
             ActionKind::DeleteTargetGroup(arn) => {
-                return self.delete_group(arn, &planned.action, why).await;
+                return self.delete_group(arn, &planned.action, reason).await;
             }
             ActionKind::AddSecurityGroupRules => {
                 self.sync_security_group_rules(RuleSync::Add).await?;
@@ -188,32 +189,33 @@ impl Applier<'_> {
                     .clean_up_detached(self.op, &self.desired.owner, groups)
                     .await?;
                 match progress {
-                    Progress::Pending { after, why } => {
-                        self.deferred.push(Deferred { after, why });
+                    Progress::Pending { after, why: reason } => {
+                        self.deferred.push(Deferred { after, reason });
                     }
-                    Progress::Done => self.working.action_applied(&planned.action),
+                    Progress::Done => self.working_state.action_applied(&planned.action),
                 }
             }
             action => {
-                self.change(action, why).await?;
-                self.working.action_applied(action);
+                self.send(action, reason).await?;
+                self.working_state.action_applied(action);
             }
         }
         Ok(())
     }
 
-    fn record_failure(&self, error: &AwsError) {
-        if ["SubnetNotFound", "InvalidSubnet", "InvalidSubnetID.NotFound"]
+    /// Drops the cached subnets if AWS rejected a request because one of them does not exist.
+    fn forget_unknown_subnets(&self, error: &AwsError) {
+        let is_subnet_unknown = ["SubnetNotFound", "InvalidSubnet", "InvalidSubnetID.NotFound"]
             .iter()
-            .any(|code| error.has_code(code))
-        {
+            .any(|code| error.has_code(code));
+        if is_subnet_unknown {
             self.deps.vpc.forget();
         }
     }
 
-    /// Applies actions whose response has no content.
+    /// Sends the request of an action whose response has no content.
     // length: one table of requests
-    async fn change(&mut self, action: &ActionKind, why: &str) -> Result<(), ApplyStop> {
+    async fn send(&mut self, action: &ActionKind, reason: &str) -> Result<(), ApplyStop> {
         let client = &self.scope.client;
         let op = self.op;
         match action {
@@ -223,7 +225,7 @@ impl Applier<'_> {
                     arn: self.load_balancer_arn()?,
                     ip_address_type: *ip_address_type,
                 };
-                client.write(op, request, why).await?;
+                client.write(op, request, reason).await?;
             }
             ActionKind::SetSubnets(change) => {
                 let SubnetChange { subnets, ipv6_source_nat, ip_address_type, removes } =
@@ -234,17 +236,21 @@ impl Applier<'_> {
                     ipv6_source_nat,
                     ip_address_type,
                 };
-                let set = client.write(op, request, why).await;
-                set.inspect_err(|error| self.record_failure(error))?;
+                let set = client.write(op, request, reason).await;
+                set.inspect_err(|error| self.forget_unknown_subnets(error))?;
                 if removes {
-                    op.event(EventType::Warning, "LoadBalancerSubnetsRemoved", why);
+                    op.event(EventType::Warning, "LoadBalancerSubnetsRemoved", reason);
                 }
             }
             ActionKind::SetSecurityGroups(groups, rules) => {
                 let arn = self.load_balancer_arn()?;
                 let groups = groups.clone();
                 client
-                    .write(op, SetSecurityGroups { arn, groups, private_link_rules: *rules }, why)
+                    .write(
+                        op,
+                        SetSecurityGroups { arn, groups, private_link_rules: *rules },
+                        reason,
+                    )
                     .await?;
             }
             ActionKind::ModifyLoadBalancerAttributes(attributes) => {
@@ -252,73 +258,73 @@ impl Applier<'_> {
                     arn: self.load_balancer_arn()?,
                     attributes: attributes.clone(),
                 };
-                client.write(op, request, why).await?;
+                client.write(op, request, reason).await?;
             }
             // Tags.
             ActionKind::AddTags(arns, tags) => {
                 client
-                    .write(op, AddElbTags { arns: arns.clone(), tags: tags.clone() }, why)
+                    .write(op, AddElbTags { arns: arns.clone(), tags: tags.clone() }, reason)
                     .await?;
             }
             ActionKind::RemoveTags(arns, keys) => {
                 client
-                    .write(op, RemoveElbTags { arns: arns.clone(), keys: keys.clone() }, why)
+                    .write(op, RemoveElbTags { arns: arns.clone(), keys: keys.clone() }, reason)
                     .await?;
             }
             // Target groups.
             ActionKind::ModifyTargetGroup(arn, check) => {
                 let request = ModifyTargetGroup { arn: arn.clone(), health_check: check.clone() };
-                let modified = client.write(op, request, why).await;
-                if modified
-                    .as_ref()
-                    .is_err_and(|error| error.has_code("InvalidConfigurationRequest"))
-                {
-                    self.working
-                        .observed
-                        .unmodifiable_groups
-                        .insert(arn.clone());
-                    return Err(ApplyStop::Replan);
+                match client.write(op, request, reason).await {
+                    Err(error) if error.has_code("InvalidConfigurationRequest") => {
+                        let observed = &mut self.working_state.observed;
+                        observed.unmodifiable_groups.insert(arn.clone());
+                        return Err(ApplyStop::Replan);
+                    }
+                    result => result?,
                 }
-                modified?;
             }
             ActionKind::ModifyTargetGroupAttributes(group, attributes) => {
                 let request = ModifyTargetGroupAttributes {
                     arn: self.target_group_arn(group)?,
                     attributes: attributes.clone(),
                 };
-                client.write(op, request, why).await?;
+                client.write(op, request, reason).await?;
             }
             // Listeners.
             ActionKind::ModifyListener(arn, settings) => {
                 let request =
                     ModifyListener { arn: arn.clone(), spec: self.listener_spec(settings)? };
-                client.write(op, request, why).await?;
+                client.write(op, request, reason).await?;
             }
             ActionKind::ModifyListenerAttributes(listener, attributes) => {
-                let arn = self.working.listener(listener).ok_or_else(missing_object)?;
+                let arn = self
+                    .working_state
+                    .listener_arn(listener)
+                    .ok_or_else(missing_object)?;
                 let request = ModifyListenerAttributes { arn, attributes: attributes.clone() };
-                self.retry_if_not_found(client.write(op, request, why).await)?;
+                self.retry_if_not_found(client.write(op, request, reason).await)?;
             }
             ActionKind::AddListenerCertificate(listener, certificate) => {
-                let arn = self.working.listener(listener).ok_or_else(missing_object)?;
+                let arn = self
+                    .working_state
+                    .listener_arn(listener)
+                    .ok_or_else(missing_object)?;
                 let request =
                     AddListenerCertificates { arn, certificates: vec![certificate.clone()] };
-                self.retry_if_not_found(client.write(op, request, why).await)?;
+                self.retry_if_not_found(client.write(op, request, reason).await)?;
             }
             ActionKind::RemoveListenerCertificate(arn, certificate) => {
                 let certificates = vec![certificate.clone()];
                 let request = RemoveListenerCertificates { arn: arn.clone(), certificates };
-                client.write(op, request, why).await?;
+                client.write(op, request, reason).await?;
             }
             ActionKind::DeleteListener(arn) => {
-                let deleted = client
-                    .write(op, DeleteListener { arn: arn.clone() }, why)
-                    .await;
-                if !deleted
-                    .as_ref()
-                    .is_err_and(|error| error.has_code("ListenerNotFound"))
+                match client
+                    .write(op, DeleteListener { arn: arn.clone() }, reason)
+                    .await
                 {
-                    deleted?;
+                    Err(error) if error.has_code("ListenerNotFound") => {}
+                    result => result?,
                 }
             }
             // Actions whose response has content, or that are no ELB requests.
@@ -327,7 +333,8 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// A new listener may not be found for a while. One that is not found for longer was deleted.
+    /// Turns "not found" into a retry while a new listener may not be visible yet. A listener that
+    /// is not found for longer was deleted.
     fn retry_if_not_found(&self, result: Result<(), AwsError>) -> Result<(), ApplyStop> {
         let may_be_new = self.op.pending_for() <= EVENTUAL_CONSISTENCY_WINDOW;
         match result {
@@ -338,58 +345,65 @@ impl Applier<'_> {
         }
     }
 
-    /// Creates a target group. If its name exists already, from an interrupted sync or with other
-    /// settings, that group is adopted if it belongs to the Service.
+    /// Creates a target group. If a group of that name exists already, from an interrupted sync or
+    /// with other settings, adopts it if it belongs to the Service.
     async fn create_group(
         &mut self,
         key: ListenerKey,
         create: &CreateTargetGroup,
-        why: &str,
+        reason: &str,
     ) -> Result<(), ApplyStop> {
-        let response = self.scope.client.write(self.op, create.clone(), why).await;
-        if response
-            .as_ref()
-            .is_err_and(|error| error.has_code("DuplicateTargetGroupName"))
+        let group = match self
+            .scope
+            .client
+            .write(self.op, create.clone(), reason)
+            .await
         {
-            return self.adopt_target_group(key, &create.name).await;
-        }
-        let group = response?;
+            Err(error) if error.has_code("DuplicateTargetGroupName") => {
+                return self.adopt_target_group(key, &create.name).await;
+            }
+            response => response?,
+        };
+        // AWS returns an existing group with the same settings. Its tags and targets are unknown.
         if !group.load_balancers.is_empty() {
-            // AWS returned an existing group with the same settings: the rest of it is unknown.
             return self.adopt_target_group(key, &create.name).await;
         }
-        self.working.target_group_created(key, group, &create.tags);
+        self.working_state
+            .target_group_created(key, group, &create.tags);
         Ok(())
     }
 
-    /// Adopts an existing group with the name of a new one. A group that serves another load
-    /// balancer is in use.
+    /// Adds the existing group with this name to the working state, and asks for a new plan. A
+    /// group that serves another load balancer cannot be adopted.
     async fn adopt_target_group(&mut self, key: ListenerKey, name: &str) -> Result<(), ApplyStop> {
         let found = self
             .observer
             .target_group_by_name(self.op, &self.desired.owner, name)
             .await?;
-        // The name is taken, but the group is not visible yet, or no longer.
+        // The name is taken by a group that is not visible yet, or that was just deleted.
         let Some(observed) = found else {
-            return Err(not_visible_yet(format!("target group {name} does not show")));
+            return Err(not_visible_yet(format!("target group {name} is not visible yet")));
         };
-        if observed
-            .group
+        let own_load_balancer = self.working_state.load_balancer_arn();
+        let is_used_elsewhere = observed
+            .resource
             .load_balancers
             .iter()
-            .any(|arn| Some(arn) != self.working.load_balancer_arn())
-        {
+            .any(|arn| Some(arn) != own_load_balancer);
+        if is_used_elsewhere {
             let text = format!("target group {name} serves another load balancer");
             return Err(CloudError::new(ErrorKind::Conflict, text).into());
         }
-        self.working.target_group_adopted(key, observed);
+        self.working_state.target_group_adopted(key, observed);
         Err(ApplyStop::Replan)
     }
 
+    /// Creates a listener. If a listener exists on its port already, reads all listeners and asks
+    /// for a new plan.
     async fn create_listener(
         &mut self,
         settings: &ListenerSettings,
-        why: &str,
+        reason: &str,
     ) -> Result<(), ApplyStop> {
         let load_balancer = self.load_balancer_arn()?;
         let spec = self.listener_spec(settings)?;
@@ -398,62 +412,76 @@ impl Applier<'_> {
             spec,
             tags: settings.tags.clone(),
         };
-        let response = self.scope.client.write(self.op, request, why).await;
-        if response
-            .as_ref()
-            .is_err_and(|error| error.has_code("DuplicateListener"))
-        {
-            let listeners = self.observer.listeners(self.op, &load_balancer).await?;
-            let port = settings.key.0.get();
-            if !listeners
-                .iter()
-                .any(|observed| observed.listener.port == port)
-            {
-                return Err(not_visible_yet(format!("listener {port} does not show")));
+        match self.scope.client.write(self.op, request, reason).await {
+            Err(error) if error.has_code("DuplicateListener") => {
+                let port = settings.key.0.get();
+                self.read_listeners(&load_balancer, port).await?;
+                Err(ApplyStop::Replan)
             }
-            if let Some(observed) = &mut self.working.observed.load_balancer {
-                observed.listeners = listeners;
+            response => {
+                let listener = response?;
+                self.working_state
+                    .listener_created(listener, &settings.tags);
+                Ok(())
             }
-            self.observer
-                .read_missing(self.op, &self.desired.owner, &mut self.working.observed)
-                .await?;
-            return Err(ApplyStop::Replan);
         }
-        self.working.listener_created(response?, &settings.tags);
+    }
+
+    /// Reads the listeners into the working state. One on `port` must be among them.
+    async fn read_listeners(
+        &mut self,
+        load_balancer: &LoadBalancerArn,
+        port: u16,
+    ) -> Result<(), ApplyStop> {
+        let listeners = self.observer.read_listeners(self.op, load_balancer).await?;
+        let has_port = listeners
+            .iter()
+            .any(|listener| listener.resource.port == port);
+        if !has_port {
+            return Err(not_visible_yet(format!("listener {port} is not visible yet")));
+        }
+        if let Some(observed) = &mut self.working_state.observed.load_balancer {
+            observed.listeners = listeners;
+        }
+        self.observer
+            .read_missing(self.op, &self.desired.owner, &mut self.working_state.observed)
+            .await?;
         Ok(())
     }
 
+    /// Registers targets. Targets that AWS rejects are reported in an event and tried again later.
     async fn register(
         &mut self,
         group: &TargetGroupRef,
         targets: &[Target],
-        why: &str,
+        reason: &str,
     ) -> Result<(), ApplyStop> {
         let arn = self.target_group_arn(group)?;
-        let result = register(self.scope, self.op, &arn, targets, why).await;
-        // After an error it is unknown which of them are registered.
+        let result = register(self.scope, self.op, &arn, targets, reason).await;
+        // After an error it is unknown which targets are registered.
         if result.is_err()
-            && let Some(group) = self.working.observed.group_mut(&arn)
+            && let Some(group) = self.working_state.observed.group_mut(&arn)
         {
             group.targets = None;
         }
         let outcome = result?;
-        self.working.targets_changed(&arn, &outcome.done, &[]);
+        self.working_state
+            .targets_changed(&arn, &outcome.registered, &[]);
         if let Some((_, error)) = outcome.rejected.first() {
             let ids = first_target_ids(&outcome.rejected);
             let note = format!("{ids} cannot be registered with {arn}: {error}");
             self.op.event(EventType::Warning, "TargetsRefused", &note);
-            let why = format!("{} targets are refused", outcome.rejected.len());
+            let reason = format!("{} targets were rejected", outcome.rejected.len());
             self.deferred.push(Deferred {
                 after: retry_delay::rejected_targets(self.op),
-                why: why.into(),
+                reason: reason.into(),
             });
         }
         if let Some((left_out, error)) = outcome.target_group_full {
             let note = format!(
-                "{} targets do not fit into {arn}, {} do",
+                "{} targets do not fit into {arn}, {} were registered",
                 left_out.len(),
-                outcome.done.len()
+                outcome.registered.len()
             );
             let quota = CloudError::from(error);
             self.target_group_full = Some(
@@ -465,45 +493,40 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// Deletes a target group. After its listener was changed AWS may report it as in use for a
-    /// while; if somebody else uses it, indefinitely.
+    /// Deletes a target group. AWS may report it as in use for a while after its listener was
+    /// changed, and indefinitely if somebody else uses it; the deletion is then deferred.
     async fn delete_group(
         &mut self,
         arn: &TargetGroupArn,
         action: &ActionKind,
-        why: &str,
+        reason: &str,
     ) -> Result<(), ApplyStop> {
-        let deleted = self
+        match self
             .scope
             .client
-            .write(self.op, DeleteTargetGroup { arn: arn.clone() }, why)
-            .await;
-        if deleted
-            .as_ref()
-            .is_err_and(|error| error.has_code("ResourceInUse"))
+            .write(self.op, DeleteTargetGroup { arn: arn.clone() }, reason)
+            .await
         {
-            self.deferred.push(Deferred {
-                after: retry_delay::object_in_use(self.op),
-                why: format!("target group {arn} is still in use").into(),
-            });
-            return Ok(());
+            Err(error) if error.has_code("ResourceInUse") => {
+                self.deferred.push(Deferred {
+                    after: retry_delay::object_in_use(self.op),
+                    reason: format!("target group {arn} is still in use").into(),
+                });
+                return Ok(());
+            }
+            Err(error) if error.has_code("TargetGroupNotFound") => {}
+            result => result?,
         }
-        if !deleted
-            .as_ref()
-            .is_err_and(|error| error.has_code("TargetGroupNotFound"))
-        {
-            deleted?;
-        }
-        self.working.action_applied(action);
+        self.working_state.action_applied(action);
         Ok(())
     }
 
     /// Adds missing security group rules, or removes those that are no longer desired.
     async fn sync_security_group_rules(&mut self, sync: RuleSync) -> Result<(), CloudError> {
-        let Some(observed) = &self.working.observed.load_balancer else {
+        let Some(observed) = &self.working_state.observed.load_balancer else {
             return Ok(());
         };
-        let load_balancer = &observed.load_balancer;
+        let load_balancer = &observed.resource;
         let subnet_ids: Vec<_> = load_balancer
             .zones
             .iter()
@@ -526,14 +549,14 @@ impl Applier<'_> {
     }
 
     fn load_balancer_arn(&self) -> Result<LoadBalancerArn, ApplyStop> {
-        self.working
+        self.working_state
             .load_balancer_arn()
             .cloned()
             .ok_or_else(missing_object)
     }
 
     fn target_group_arn(&self, group: &TargetGroupRef) -> Result<TargetGroupArn, ApplyStop> {
-        self.working
+        self.working_state
             .target_group_arn(group)
             .ok_or_else(missing_object)
     }
@@ -550,18 +573,18 @@ impl Applier<'_> {
     }
 }
 
-/// Which security group rules are changed.
+/// The direction in which security group rules are synchronized.
 #[derive(Clone, Copy)]
 enum RuleSync {
-    /// Missing ones are added.
+    /// Adds missing rules.
     Add,
-    /// Those that are no longer desired are removed.
+    /// Removes rules that are no longer desired.
     Remove,
 }
 
-/// Stops a plan because an object that must exist is not visible yet.
-fn not_visible_yet(why: String) -> ApplyStop {
-    ApplyStop::RetryLater(Deferred { after: EVENTUAL_CONSISTENCY_DELAY, why: why.into() })
+/// Returns a retry for an object that must exist and is not visible yet.
+fn not_visible_yet(reason: String) -> ApplyStop {
+    ApplyStop::RetryLater(Deferred { after: EVENTUAL_CONSISTENCY_DELAY, reason: reason.into() })
 }
 
 /// Lists the IDs of the first few targets.
@@ -580,9 +603,9 @@ fn first_target_ids(rejected: &[(Target, AwsError)]) -> String {
     }
 }
 
-/// The error for an object that an earlier action of the plan should have created.
+/// Returns the error for an object that an earlier action of the plan should have created.
 fn missing_object() -> ApplyStop {
     ApplyStop::Failed(CloudError::transient(
-        "a step of the plan needs what an earlier one should have made",
+        "an action of the plan refers to an object that no earlier action created",
     ))
 }

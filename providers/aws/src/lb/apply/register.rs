@@ -1,4 +1,4 @@
-//! Registers targets so that an invalid one does not prevent the others.
+//! Registers targets. An invalid target does not prevent the registration of the others.
 
 use ccm_core::provider::Op;
 
@@ -13,38 +13,38 @@ use crate::{
 /// The result of a registration.
 #[derive(Debug, Default)]
 pub(in crate::lb) struct RegisterOutcome {
-    /// Registered.
-    pub(in crate::lb) done: Vec<Target>,
-    /// Rejected, each with AWS' error.
+    /// Targets that were registered.
+    pub(in crate::lb) registered: Vec<Target>,
+    /// Targets that AWS rejected, each with its error.
     pub(in crate::lb) rejected: Vec<(Target, AwsError)>,
-    /// Left out because the target group is full, with AWS' error.
+    /// Targets that were left out because the target group is full, with AWS' error.
     pub(in crate::lb) target_group_full: Option<(Vec<Target>, AwsError)>,
 }
 
-/// Registers targets. If a request is rejected because of one of them, it is sent again in halves,
-/// which finds each invalid target in a few requests. The same finds how many targets fit into a
-/// group that becomes full.
+/// Registers targets. If AWS rejects a request because of one of its targets, sends it again in
+/// halves, until each invalid target is alone in a request. In the same way it fills a target group
+/// that has not enough room for all.
 ///
 /// # Errors
-/// Any other error; what was registered before it stays.
+/// Any other error. Targets that were registered before it stay registered.
 pub(in crate::lb) async fn register(
     scope: &Scope,
     op: &Op,
     arn: &TargetGroupArn,
     targets: &[Target],
-    why: &str,
+    reason: &str,
 ) -> Result<RegisterOutcome, AwsError> {
-    let mut result = RegisterOutcome::default();
+    let mut outcome = RegisterOutcome::default();
     let mut unsent = vec![targets.to_vec()];
     while let Some(chunk) = unsent.pop() {
-        if let Some((left_out, _)) = &mut result.target_group_full {
+        if let Some((left_out, _)) = &mut outcome.target_group_full {
             left_out.extend(chunk);
             continue;
         }
         let request = RegisterTargets { arn: arn.clone(), targets: chunk.clone() };
-        let error = match scope.client.write(op, request, why).await {
+        let error = match scope.client.write(op, request, reason).await {
             Ok(()) => {
-                result.done.extend(chunk);
+                outcome.registered.extend(chunk);
                 continue;
             }
             Err(error) => error,
@@ -59,12 +59,12 @@ pub(in crate::lb) async fn register(
             let (left, right) = chunk.split_at(chunk.len() / 2);
             unsent.extend([right.to_vec(), left.to_vec()]);
         } else if is_full {
-            result.target_group_full = Some((chunk, error));
+            outcome.target_group_full = Some((chunk, error));
         } else {
             for target in chunk {
-                result.rejected.push((target, error.clone()));
+                outcome.rejected.push((target, error.clone()));
             }
         }
     }
-    Ok(result)
+    Ok(outcome)
 }

@@ -1,5 +1,5 @@
-//! Keeps the observed state of a Service up to date while a plan is applied: what each action
-//! changes in it. Pure.
+//! Keeps the observed state of a Service up to date while a plan is applied. Each applied action
+//! updates it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ pub(crate) struct WorkingState {
 }
 
 impl WorkingState {
-    /// Starts from what was read.
+    /// Creates the working state from the observed state.
     pub(crate) fn new(observed: ObservedState) -> Self {
         Self { observed, created_groups: BTreeMap::new() }
     }
@@ -41,10 +41,10 @@ impl WorkingState {
         self.observed
             .load_balancer
             .as_ref()
-            .map(|observed| &observed.load_balancer.arn)
+            .map(|observed| &observed.resource.arn)
     }
 
-    /// Resolves a reference to a target group; `None` for one that was not created.
+    /// Returns the ARN of a referenced target group; `None` if it was not created yet.
     pub(crate) fn target_group_arn(&self, group: &TargetGroupRef) -> Option<TargetGroupArn> {
         match group {
             TargetGroupRef::Existing(arn) => Some(arn.clone()),
@@ -52,18 +52,18 @@ impl WorkingState {
         }
     }
 
-    /// Resolves a reference to a listener; `None` for one that was not created.
-    pub(crate) fn listener(&self, listener: &ListenerRef) -> Option<ListenerArn> {
+    /// Returns the ARN of a referenced listener; `None` if it was not created yet.
+    pub(crate) fn listener_arn(&self, listener: &ListenerRef) -> Option<ListenerArn> {
         match listener {
             ListenerRef::Existing(arn) => Some(arn.clone()),
             ListenerRef::New(key) => self
                 .observed
                 .listener(*key)
-                .map(|observed| observed.listener.arn.clone()),
+                .map(|observed| observed.resource.arn.clone()),
         }
     }
 
-    /// Records a load balancer that was created.
+    /// Records a new load balancer, with the tags and default attributes that it has.
     pub(crate) fn load_balancer_created(&mut self, load_balancer: LoadBalancer, tags: &Tags) {
         let attributes = Some(to_attributes(&default_attributes::load_balancer()));
         self.observed.load_balancer = Some(ObservedLoadBalancer {
@@ -73,7 +73,7 @@ impl WorkingState {
         });
     }
 
-    /// Records a target group that was created.
+    /// Records a new target group.
     pub(crate) fn target_group_created(
         &mut self,
         key: ListenerKey,
@@ -91,21 +91,22 @@ impl WorkingState {
             tags: Some(tags.clone()),
             attributes,
             targets: Some(BTreeMap::new()),
-            ..ObservedTargetGroup::new(group)
+            ..ObservedTargetGroup::bare(group)
         };
         self.target_group_adopted(key, observed);
     }
 
     /// Records a target group that existed already but had not been observed.
     pub(crate) fn target_group_adopted(&mut self, key: ListenerKey, observed: ObservedTargetGroup) {
-        self.created_groups.insert(key, observed.group.arn.clone());
+        self.created_groups
+            .insert(key, observed.resource.arn.clone());
         self.observed
             .target_groups
-            .retain(|group| group.group.arn != observed.group.arn);
+            .retain(|group| group.resource.arn != observed.resource.arn);
         self.observed.target_groups.push(observed);
     }
 
-    /// Records a listener that was created.
+    /// Records a new listener.
     pub(crate) fn listener_created(&mut self, listener: Listener, tags: &Tags) {
         let observed = ObservedListener {
             tags: Some(tags.clone()),
@@ -118,7 +119,7 @@ impl WorkingState {
         }
     }
 
-    /// Records registrations and deregistrations.
+    /// Records registrations and deregistrations of targets.
     pub(crate) fn targets_changed(
         &mut self,
         arn: &TargetGroupArn,
@@ -142,35 +143,33 @@ impl WorkingState {
             // Settings of the load balancer.
             ActionKind::SetIpAddressType(family) => {
                 self.update_load_balancer(|observed| {
-                    observed.load_balancer.ip_address_type = Some(*family);
+                    observed.resource.ip_address_type = Some(*family);
                 });
             }
             ActionKind::SetSubnets(change) => self.update_load_balancer(|observed| {
-                observed.load_balancer.ip_address_type = change
-                    .ip_address_type
-                    .or(observed.load_balancer.ip_address_type);
-                observed.load_balancer.zones = change
+                observed.resource.ip_address_type =
+                    change.ip_address_type.or(observed.resource.ip_address_type);
+                observed.resource.zones = change
                     .subnets
                     .iter()
-                    .map(|mapping| zone(mapping, &observed.load_balancer.zones))
+                    .map(|mapping| updated_zone(mapping, &observed.resource.zones))
                     .collect();
-                observed.load_balancer.ipv6_source_nat = change
-                    .ipv6_source_nat
-                    .or(observed.load_balancer.ipv6_source_nat);
+                observed.resource.ipv6_source_nat =
+                    change.ipv6_source_nat.or(observed.resource.ipv6_source_nat);
             }),
             ActionKind::SetSecurityGroups(groups, rules) => {
                 let before = self
                     .observed
                     .load_balancer
                     .iter()
-                    .flat_map(|observed| &observed.load_balancer.security_groups);
+                    .flat_map(|observed| &observed.resource.security_groups);
                 self.observed
                     .detached_security_groups
                     .extend(before.filter(|group| !groups.contains(group)).cloned());
                 self.update_load_balancer(|observed| {
-                    observed.load_balancer.security_groups.clone_from(groups);
-                    observed.load_balancer.private_link_rules =
-                        rules.or(observed.load_balancer.private_link_rules);
+                    observed.resource.security_groups.clone_from(groups);
+                    observed.resource.private_link_rules =
+                        rules.or(observed.resource.private_link_rules);
                 });
             }
             ActionKind::ModifyLoadBalancerAttributes(set) => {
@@ -182,7 +181,7 @@ impl WorkingState {
             // Target groups.
             ActionKind::ModifyTargetGroup(arn, check) => {
                 if let Some(observed) = self.observed.group_mut(arn) {
-                    observed.group.health_check = Some(check.clone());
+                    observed.resource.health_check = Some(check.clone());
                 }
             }
             ActionKind::ModifyTargetGroupAttributes(group, set) => {
@@ -217,13 +216,13 @@ impl WorkingState {
                 self.update_load_balancer(|observed| {
                     observed
                         .listeners
-                        .retain(|observed| observed.listener.arn != *arn);
+                        .retain(|observed| observed.resource.arn != *arn);
                 });
             }
             ActionKind::DeleteTargetGroup(arn) => {
                 self.observed
                     .target_groups
-                    .retain(|observed| observed.group.arn != *arn);
+                    .retain(|observed| observed.resource.arn != *arn);
                 self.observed.unmodifiable_groups.remove(arn);
             }
             ActionKind::CleanUpSecurityGroups(groups) => {
@@ -253,7 +252,7 @@ impl WorkingState {
         listener: &ListenerRef,
         change: impl FnOnce(&mut ObservedListener),
     ) {
-        let arn = self.listener(listener);
+        let arn = self.listener_arn(listener);
         if let Some(observed) = arn.and_then(|arn| self.observed.listener_mut(&arn)) {
             change(observed);
         }
@@ -262,7 +261,7 @@ impl WorkingState {
     fn listener_changed(&mut self, arn: &ListenerArn, settings: &ListenerSettings) {
         let group = self.target_group_arn(&settings.group);
         if let Some(observed) = self.observed.listener_mut(arn) {
-            let listener = &mut observed.listener;
+            let listener = &mut observed.resource;
             listener.target_group = group;
             listener.certificate.clone_from(&settings.certificate);
             if settings.ssl_policy.is_some() {
@@ -285,22 +284,25 @@ impl WorkingState {
     /// Returns the tags of an observed object.
     fn tags_mut(&mut self, arn: &str) -> Option<&mut Option<Tags>> {
         if let Some(observed) = &mut self.observed.load_balancer {
-            if *observed.load_balancer.arn == *arn {
+            if *observed.resource.arn == *arn {
                 return Some(&mut observed.tags);
             }
             for listener in &mut observed.listeners {
-                if *listener.listener.arn == *arn {
+                if *listener.resource.arn == *arn {
                     return Some(&mut listener.tags);
                 }
             }
         }
         let groups = &mut self.observed.target_groups;
-        let group = groups.iter_mut().find(|group| *group.group.arn == *arn)?;
+        let group = groups
+            .iter_mut()
+            .find(|group| *group.resource.arn == *arn)?;
         Some(&mut group.tags)
     }
 }
 
-fn zone(mapping: &SubnetMapping, before: &[LoadBalancerZone]) -> LoadBalancerZone {
+/// Returns the zone of a load balancer after its subnets were set.
+fn updated_zone(mapping: &SubnetMapping, before: &[LoadBalancerZone]) -> LoadBalancerZone {
     let unchanged = before
         .iter()
         .find(|zone| zone.subnet.as_ref() == Some(&mapping.subnet));

@@ -1,5 +1,7 @@
-//! Services with a classic load balancer that upstream created: its instances follow the nodes, and
-//! the rest stays until the Service is deleted.
+//! Services with a classic load balancer that upstream created. Its instances follow the nodes. All
+//! else stays unchanged until the Service is deleted.
+
+use std::collections::BTreeMap;
 
 use ccm_core::{
     k8s::ServiceView,
@@ -17,22 +19,23 @@ use crate::lb::{
     names, retry_delay, status,
 };
 
-/// An existing classic load balancer; `None` if it is not this cluster's.
+/// An existing classic load balancer.
 pub(in crate::lb) struct ExistingClassic {
+    /// `None` if the load balancer belongs to another cluster.
     load_balancer: Option<ClassicLoadBalancer>,
     name: Box<str>,
 }
 
 /// The desired instances of a classic load balancer.
 struct DesiredInstances {
-    registered: Vec<InstanceId>,
+    instances: Vec<InstanceId>,
     /// Pending while stopped instances are left out.
     progress: Progress,
 }
 
 impl NetworkLoadBalancers {
-    /// Finds the classic load balancer for a host name in the status that looks like one. A Network
-    /// Load Balancer may have such a name too, so the Service's own are checked first.
+    /// Finds the classic load balancer whose host name the status seems to show. A Network Load
+    /// Balancer may have such a host name too, so those of the Service are checked first.
     pub(in crate::lb) async fn find_classic(
         &self,
         op: &Op,
@@ -63,7 +66,7 @@ impl NetworkLoadBalancers {
         let name = names::load_balancer(&service.uid);
         let request = DescribeClassic { names: vec![name.clone()], ..DescribeClassic::default() };
         match self.reconciler.scope.client.read(op, request).await {
-            Ok(page) if page.items.iter().any(|balancer| balancer.name == name) => {}
+            Ok(page) if page.items.iter().any(|found| found.name == name) => {}
             Ok(_) => return Ok(None),
             Err(error) if error.has_code("LoadBalancerNotFound") => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -74,18 +77,18 @@ impl NetworkLoadBalancers {
         }))
     }
 
-    /// Synchronizes the instances; any other change of the Service has no effect.
+    /// Updates the instances, and warns that other changes of the Service have no effect.
     pub(in crate::lb) async fn ensure_classic(
         &self,
         op: &Op,
-        old: &ExistingClassic,
+        classic: &ExistingClassic,
         lb_spec: &LbSpec,
     ) -> LbOutcome {
-        let outcome = self.update_classic(op, old, lb_spec).await;
+        let outcome = self.update_classic(op, classic, lb_spec).await;
         let note = format!(
-            "service has a classic load balancer, {}: its nodes are looked after, changes of the Service have no effect; \
+            "service has a classic load balancer, {}: its instances follow the nodes, other changes of the Service have no effect; \
              delete and recreate the Service for a network load balancer",
-            old.name
+            classic.name
         );
         op.event(EventType::Warning, "ClassicLoadBalancer", &note);
         outcome
@@ -94,21 +97,17 @@ impl NetworkLoadBalancers {
     pub(in crate::lb) async fn update_classic(
         &self,
         op: &Op,
-        old: &ExistingClassic,
+        classic: &ExistingClassic,
         lb_spec: &LbSpec,
     ) -> LbOutcome {
-        let result = match &old.load_balancer {
+        let result = match &classic.load_balancer {
             Some(load_balancer) => self.sync_classic(op, load_balancer, lb_spec).await,
             None => Err(CloudError::invalid_input(format!(
                 "service has a classic load balancer, {}, that is not this cluster's; delete and recreate the Service",
-                old.name
+                classic.name
             ))),
         };
-        LbOutcome {
-            status: None,
-            annotations: std::collections::BTreeMap::new(),
-            result,
-        }
+        LbOutcome { status: None, annotations: BTreeMap::new(), result }
     }
 
     async fn sync_classic(
@@ -121,7 +120,7 @@ impl NetworkLoadBalancers {
             return Ok(Progress::Done);
         };
         self.classic
-            .sync_instances(op, load_balancer, &desired.registered)
+            .sync_instances(op, load_balancer, &desired.instances)
             .await?;
         Ok(desired.progress)
     }
@@ -129,30 +128,30 @@ impl NetworkLoadBalancers {
     pub(in crate::lb) async fn plan_classic(
         &self,
         op: &Op,
-        old: &ExistingClassic,
+        classic: &ExistingClassic,
         lb_spec: &LbSpec,
     ) -> Vec<PlannedChange> {
-        let Some(load_balancer) = &old.load_balancer else {
+        let Some(load_balancer) = &classic.load_balancer else {
             return Vec::new();
         };
         let Some(desired) = self.desired_instances(op, load_balancer, lb_spec).await else {
             return Vec::new();
         };
         if desired.progress == Progress::Done
-            && !ClassicLoadBalancers::instances_differ(load_balancer, &desired.registered)
+            && !ClassicLoadBalancers::instances_differ(load_balancer, &desired.instances)
         {
             return Vec::new();
         }
         vec![PlannedChange {
             operation: "RegisterInstancesWithLoadBalancer".into(),
             object: load_balancer.name.clone(),
-            reason: "members differ".into(),
+            reason: "instances differ".into(),
         }]
     }
 
-    /// Returns the desired instances: a stopped instance stays registered but is not newly
-    /// registered. `None` keeps the current ones, because a classic load balancer
-    /// cannot have endpoints.
+    /// Returns the desired instances. A stopped instance stays registered, but is not newly
+    /// registered. For endpoints, which a classic load balancer cannot have, returns `None`: the
+    /// current instances stay.
     async fn desired_instances(
         &self,
         op: &Op,
@@ -162,19 +161,20 @@ impl NetworkLoadBalancers {
         let Backends::Nodes(nodes) = &lb_spec.backends else {
             return None;
         };
-        let found = self.reconciler.node_instances(op, nodes).await;
-        let (registered, stopped): (Vec<_>, Vec<_>) = found
+        let found = self.reconciler.resolve_nodes(op, nodes).await;
+        let (instances, not_running): (Vec<_>, Vec<_>) = found
             .instances
             .into_iter()
             .partition(|id| !found.stopped.contains(id) || load_balancer.instances.contains(id));
-        let progress = if stopped.is_empty() {
+        let progress = if not_running.is_empty() {
             Progress::Done
         } else {
             Progress::Pending {
                 after: retry_delay::rejected_targets(op),
-                why: format!("{} instances are stopped and no members yet", stopped.len()).into(),
+                why: format!("{} stopped instances are not registered yet", not_running.len())
+                    .into(),
             }
         };
-        Some(DesiredInstances { registered, progress })
+        Some(DesiredInstances { instances, progress })
     }
 }

@@ -1,7 +1,8 @@
-//! Classic load balancers that upstream created. None is created here; only their instances change,
-//! and they are deleted.
+//! Classic load balancers that upstream created. We create none: we only update the instances of
+//! existing ones, and delete them.
 
 pub(in crate::lb) mod existing;
+
 use std::collections::BTreeSet;
 
 use ccm_core::provider::{CloudError, ErrorKind, Op, Progress};
@@ -27,13 +28,19 @@ use crate::{
 /// Maximum number of instances per request.
 const MAX_INSTANCES: usize = 200;
 
-/// Classic load balancers of the cluster.
+/// Manages the classic load balancers of the cluster.
 pub struct ClassicLoadBalancers {
     scope: Scope,
 }
 
+/// A classic load balancer that was found by name.
+struct FoundClassic {
+    load_balancer: ClassicLoadBalancer,
+    is_owned: bool,
+}
+
 impl ClassicLoadBalancers {
-    /// Makes a client for them.
+    /// Creates a manager.
     pub fn new(scope: Scope) -> Self {
         Self { scope }
     }
@@ -42,33 +49,33 @@ impl ClassicLoadBalancers {
     /// cluster owns it.
     ///
     /// # Errors
-    /// AWS' own.
+    /// Errors of AWS.
     pub async fn find(
         &self,
         op: &Op,
         uid: &str,
     ) -> Result<Option<ClassicLoadBalancer>, CloudError> {
         match self.find_by_name(op, &names::load_balancer(uid)).await? {
-            Some((found, true)) => Ok(Some(found)),
+            Some(FoundClassic { load_balancer, is_owned: true }) => Ok(Some(load_balancer)),
             _ => Ok(None),
         }
     }
 
-    /// Registers and deregisters instances. Registers first, so that the load balancer never has
-    /// fewer than before and after.
+    /// Registers and deregisters instances. Registers first, so that the load balancer is never
+    /// left with fewer instances than before or after.
     ///
     /// # Errors
-    /// AWS' own.
+    /// Errors of AWS.
     pub async fn sync_instances(
         &self,
         op: &Op,
         load_balancer: &ClassicLoadBalancer,
         desired: &[InstanceId],
     ) -> Result<(), CloudError> {
-        let (has, wants): (BTreeSet<_>, BTreeSet<_>) =
-            (load_balancer.instances.iter().collect(), desired.iter().collect());
-        let surplus: Vec<_> = has.difference(&wants).map(|id| (*id).clone()).collect();
-        let missing: Vec<_> = wants.difference(&has).map(|id| (*id).clone()).collect();
+        let observed: BTreeSet<_> = load_balancer.instances.iter().collect();
+        let desired: BTreeSet<_> = desired.iter().collect();
+        let surplus: Vec<_> = observed.difference(&desired).copied().cloned().collect();
+        let missing: Vec<_> = desired.difference(&observed).copied().cloned().collect();
         let client = &self.scope.client;
         for instances in missing.chunks(MAX_INSTANCES) {
             let request = RegisterClassic {
@@ -87,49 +94,51 @@ impl ClassicLoadBalancers {
         Ok(())
     }
 
-    /// Tells whether [`sync_instances`](Self::sync_instances) would register or deregister
+    /// Returns true if [`sync_instances`](Self::sync_instances) would register or deregister
     /// instances.
     pub fn instances_differ(load_balancer: &ClassicLoadBalancer, desired: &[InstanceId]) -> bool {
-        load_balancer.instances.iter().collect::<BTreeSet<_>>() != desired.iter().collect()
+        let observed: BTreeSet<_> = load_balancer.instances.iter().collect();
+        let desired: BTreeSet<_> = desired.iter().collect();
+        observed != desired
     }
 
-    /// Deletes the classic load balancer of a Service, the security group that upstream made for
+    /// Deletes the classic load balancer of a Service, the security group that upstream created for
     /// it, and the rules in the cluster's groups that refer to that group, as far as the cluster
-    /// owns them. Succeeds if nothing exists, and continues after an interruption, even if only the
-    /// group is left. Pending while the group is in use.
+    /// owns them. Succeeds if nothing exists, and continues an interrupted deletion even if only
+    /// the group is left. Returns [`Progress::Pending`] while the group is in use.
     ///
     /// # Errors
-    /// AWS' own; never [`NotFound`](ErrorKind::NotFound).
+    /// Errors of AWS, but never [`NotFound`](ErrorKind::NotFound).
     pub async fn delete(&self, op: &Op, uid: &str) -> Result<Progress, CloudError> {
         let name = names::load_balancer(uid);
         match self.find_by_name(op, &name).await? {
-            Some((_, false)) => return Ok(Progress::Done),
-            Some((found, true)) => {
-                let request = DeleteClassic { name: found.name };
+            Some(FoundClassic { is_owned: false, .. }) => return Ok(Progress::Done),
+            Some(FoundClassic { load_balancer, .. }) => {
+                let request = DeleteClassic { name: load_balancer.name };
                 self.scope
                     .client
-                    .write(op, request, "the Service is gone")
+                    .write(op, request, "the Service is deleted")
                     .await
-                    .map_err(as_transient)?;
+                    .map_err(as_conflict)?;
             }
             None => {}
         }
         let group = format!("k8s-elb-{name}");
         let found = self
-            .groups(op, Filter::new("group-name", [&*group]))
+            .list_groups(op, Filter::new("group-name", [&*group]))
             .await?;
-        let ours =
-            |found: &SecurityGroup| *found.name == *group && self.scope.cluster.owns(&found.tags);
         let protected = self.scope.settings.protected_security_group.as_ref();
-        match found
-            .into_iter()
-            .find(|found| ours(found) && protected != Some(&found.id))
-        {
+        let may_delete = |found: &SecurityGroup| {
+            let is_owned = *found.name == *group && self.scope.cluster.owns(&found.tags);
+            is_owned && protected != Some(&found.id)
+        };
+        match found.into_iter().find(may_delete) {
             Some(group) => self.delete_security_group(op, &group.id).await,
             None => Ok(Progress::Done),
         }
     }
 
+    /// Deletes a security group, after the rules in other groups that refer to it.
     async fn delete_security_group(
         &self,
         op: &Op,
@@ -138,7 +147,7 @@ impl ClassicLoadBalancers {
         let client = &self.scope.client;
         if !self.scope.settings.disable_security_group_ingress {
             for group in self
-                .groups(op, Filter::new("ip-permission.group-id", [&**id]))
+                .list_groups(op, Filter::new("ip-permission.group-id", [&**id]))
                 .await?
             {
                 let rules = references(&group, id);
@@ -148,7 +157,7 @@ impl ClassicLoadBalancers {
                 let request = RevokeSecurityGroupIngress { id: group.id, rules };
                 match client.write(op, request, &format!("{id} is deleted")).await {
                     Err(error) if error.has_code("InvalidPermission.NotFound") => {}
-                    answer => answer.map_err(as_transient)?,
+                    result => result.map_err(as_conflict)?,
                 }
             }
         }
@@ -157,17 +166,13 @@ impl ClassicLoadBalancers {
             .await
         {
             Err(error) if error.has_code("DependencyViolation") => Ok(in_use(op, id)),
-            Err(error) if !error.has_code("InvalidGroup.NotFound") => Err(as_transient(error)),
+            Err(error) if !error.has_code("InvalidGroup.NotFound") => Err(as_conflict(error)),
             _ => Ok(Progress::Done),
         }
     }
 
-    /// Finds a load balancer by name, and whether the cluster owns it.
-    async fn find_by_name(
-        &self,
-        op: &Op,
-        name: &str,
-    ) -> Result<Option<(ClassicLoadBalancer, bool)>, CloudError> {
+    /// Finds a load balancer by name, and checks by its tags whether the cluster owns it.
+    async fn find_by_name(&self, op: &Op, name: &str) -> Result<Option<FoundClassic>, CloudError> {
         let client = &self.scope.client;
         let request = DescribeClassic { names: vec![name.into()], token: None };
         let found = match client
@@ -175,23 +180,25 @@ impl ClassicLoadBalancers {
             .await
         {
             Err(error) if error.has_code("LoadBalancerNotFound") => return Ok(None),
-            answer => answer?,
+            result => result?,
         };
-        let Some(found) = found.into_iter().find(|found| *found.name == *name) else {
+        let found = found.into_iter().find(|found| *found.name == *name);
+        let Some(load_balancer) = found else {
             return Ok(None);
         };
         let request = DescribeClassicTags { names: vec![name.into()] };
         let tags = match client.read(op, request).await {
             Err(error) if error.has_code("LoadBalancerNotFound") => return Ok(None),
-            answer => answer?,
+            result => result?,
         };
-        let owned = tags
+        let is_owned = tags
             .iter()
-            .any(|(of, tags)| **of == *name && self.scope.cluster.owns(tags));
-        Ok(Some((found, owned)))
+            .any(|(tagged, tags)| **tagged == *name && self.scope.cluster.owns(tags));
+        Ok(Some(FoundClassic { load_balancer, is_owned }))
     }
 
-    async fn groups(&self, op: &Op, filter: Filter) -> Result<Vec<SecurityGroup>, CloudError> {
+    /// Lists the security groups of the VPC that match a filter.
+    async fn list_groups(&self, op: &Op, filter: Filter) -> Result<Vec<SecurityGroup>, CloudError> {
         let filters = vec![Filter::new("vpc-id", [&*self.scope.vpc]), filter];
         let request = DescribeSecurityGroups { filters, ..Default::default() };
         Ok(self
@@ -202,8 +209,9 @@ impl ClassicLoadBalancers {
     }
 }
 
-/// Makes NotFound of a part a conflict: it does not prove that everything is deleted.
-fn as_transient(error: AwsError) -> CloudError {
+/// Turns NotFound into a conflict, because a missing part does not prove that everything is
+/// deleted.
+fn as_conflict(error: AwsError) -> CloudError {
     let error = CloudError::from(error);
     match error.kind() {
         ErrorKind::NotFound => CloudError::new(ErrorKind::Conflict, error.to_string()),

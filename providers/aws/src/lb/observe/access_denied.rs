@@ -1,5 +1,4 @@
-//! Caches reads that are denied by IAM, so that they are neither repeated nor reported again all
-//! the time.
+//! Caches reads that IAM denies, so that they are neither repeated nor reported in every sync.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -16,7 +15,7 @@ use crate::{
     client::reason,
 };
 
-/// How long a denied request is not tried again.
+/// Period in which a denied request is not tried again.
 const CACHE_TTL: Duration = Duration::from_secs(3600);
 
 /// Denied requests.
@@ -32,11 +31,12 @@ struct DeniedAction {
 }
 
 impl AccessDeniedCache {
-    /// Reads something optional: `None` if access is denied, which is reported to each Service once
-    /// per hour at most.
+    /// Runs an optional read. Returns `None` if access is denied, and reports that to each Service
+    /// at most once per hour.
+    ///
     /// # Errors
-    /// Any other error. NotFound is returned unchanged, although the caller has just seen the
-    /// object in a listing.
+    /// Any other error of the read. NotFound is returned unchanged, although the caller has just
+    /// seen the object in a listing.
     pub(in crate::lb) async fn read<T>(
         &self,
         op: &Op,
@@ -74,8 +74,8 @@ impl AccessDeniedCache {
         Ok(None)
     }
 
-    /// Tells whether a request is known to be denied, and reports that to the Service's owner if it
-    /// was not reported before.
+    /// Returns true if a request is known to be denied, and reports that to the Service's owner if
+    /// it was not reported before.
     fn is_denied(&self, op: &Op, owner: &ServiceKey, action: Action) -> bool {
         let note = {
             let mut denials = self.0.lock();

@@ -16,9 +16,9 @@ pub(crate) struct SharedRead<T> {
 
 struct ReadState<T> {
     last: Option<ReadValue<T>>,
-    /// Number of reads begun.
+    /// The number of reads that have begun.
     started: u64,
-    /// Reads up to this number are not valid any more.
+    /// Reads up to this number are no longer valid.
     invalidated: u64,
 }
 
@@ -29,7 +29,7 @@ struct ReadValue<T> {
 }
 
 impl<T> SharedRead<T> {
-    /// Makes an empty one whose value is valid for `max_age`.
+    /// Creates an empty cache whose value is valid for `max_age`.
     pub(crate) fn new(max_age: Duration) -> Self {
         let state = ReadState { last: None, started: 0, invalidated: 0 };
         Self {
@@ -39,14 +39,14 @@ impl<T> SharedRead<T> {
         }
     }
 
-    /// Returns the value, read by `read` if there is no valid one. With `fresh` the read must have
-    /// begun after this call.
+    /// Returns the cached value, or runs `read` if there is no valid one. If `fresh` is set, the
+    /// read must begin after this call.
     ///
     /// # Errors
-    /// What `read` returns; the previous value stays.
+    /// The error of `read`. The previous value stays cached.
     ///
     /// # Cancellation
-    /// The next waiting caller reads by itself.
+    /// If the caller that reads is dropped, the next waiting caller reads.
     pub(crate) async fn get<E>(
         &self,
         op: &Op,
@@ -73,7 +73,7 @@ impl<T> SharedRead<T> {
         Ok(value)
     }
 
-    /// Drops the value, and the result of a read in flight.
+    /// Drops the cached value, and later the result of a read in flight.
     pub(crate) fn invalidate(&self) {
         let mut state = self.state.lock();
         state.invalidated = state.started;

@@ -22,7 +22,7 @@ use crate::{
 /// All network load balancers and target groups of the VPC, with their tags.
 #[derive(Debug)]
 pub(in crate::lb) struct Listing {
-    /// When the listing began: later changes may be missing.
+    /// The time when the listing began. It may not show later changes.
     pub(in crate::lb) begun: Instant,
     pub(in crate::lb) load_balancers: Vec<LoadBalancer>,
     pub(in crate::lb) target_groups: Vec<TargetGroup>,
@@ -33,7 +33,7 @@ pub(in crate::lb) struct Listing {
 /// Maximum age of an interrupted listing that is continued when a new one is requested.
 const RESUME_WINDOW: Duration = Duration::from_secs(300);
 
-/// The last listing. A caller that needs a newer one makes it, while others wait for the result.
+/// The last listing. A caller that needs a newer one reads it, while others wait for the result.
 pub(in crate::lb) struct ListingCache {
     scope: Scope,
     state: Mutex<ListingState>,
@@ -147,8 +147,8 @@ pub(in crate::lb) async fn list_target_groups(
         .await
 }
 
-/// Reads tags. One deleted object makes the whole request fail: then each half is requested
-/// separately, and the deleted object is left out.
+/// Reads the tags of objects by ARN. One deleted object makes the whole request fail. Each half is
+/// then requested separately, until the deleted object is alone and is left out.
 pub(in crate::lb) async fn list_tags(
     scope: &Scope,
     op: &Op,
@@ -163,18 +163,18 @@ pub(in crate::lb) async fn list_tags(
             .await
         {
             Ok(found) => tags.extend(found),
-            Err(error) if is_absent(&error) && chunk.len() > 1 => {
+            Err(error) if is_not_found(&error) && chunk.len() > 1 => {
                 let (left, right) = chunk.split_at(chunk.len() / 2);
                 unread.extend([right.to_vec(), left.to_vec()]);
             }
-            Err(error) if is_absent(&error) => {}
+            Err(error) if is_not_found(&error) => {}
             Err(error) => return Err(error),
         }
     }
     Ok(tags)
 }
 
-/// Tells whether AWS says that the object does not exist.
-pub(in crate::lb) fn is_absent(error: &AwsError) -> bool {
+/// Returns true if the error says that the object does not exist.
+pub(in crate::lb) fn is_not_found(error: &AwsError) -> bool {
     matches!(error.code(), "LoadBalancerNotFound" | "TargetGroupNotFound" | "ListenerNotFound")
 }

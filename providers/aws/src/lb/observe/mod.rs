@@ -1,10 +1,11 @@
-//! Reads the observed state of a Service: as much as is needed, and no more.
+//! Reads the observed state of a Service, with as few requests as possible.
 
 pub(in crate::lb) mod access_denied;
 pub(in crate::lb) mod cached;
 pub(in crate::lb) mod listing;
 pub(super) mod observed;
 pub(super) mod vpc;
+
 use std::{
     collections::{BTreeSet, HashMap},
     sync::Arc,
@@ -18,10 +19,10 @@ use crate::{
     api::{
         Action, AwsError, LoadBalancerArn, Tags, TargetGroupArn,
         elb::{
-            DescribeListenerAttributes, DescribeListenerCertificates, DescribeListeners,
-            DescribeLoadBalancerAttributes, DescribeLoadBalancers, DescribeTargetGroupAttributes,
-            DescribeTargetGroups, DescribeTargetHealth, ElbProtocol, LoadBalancer, TargetGroup,
-            TargetHealth,
+            Attributes, DescribeListenerAttributes, DescribeListenerCertificates,
+            DescribeListeners, DescribeLoadBalancerAttributes, DescribeLoadBalancers,
+            DescribeTargetGroupAttributes, DescribeTargetGroups, DescribeTargetHealth, ElbProtocol,
+            LoadBalancer, TargetGroup, TargetHealth,
         },
     },
     client::ResponseCache,
@@ -31,7 +32,7 @@ use crate::{
         names,
         observe::{
             access_denied::AccessDeniedCache,
-            listing::{Listing, ListingCache, is_absent},
+            listing::{Listing, ListingCache, is_not_found},
             observed::{
                 ObservedListener, ObservedLoadBalancer, ObservedState, ObservedTargetGroup,
                 RegisteredTargets,
@@ -42,14 +43,15 @@ use crate::{
     scope::Scope,
 };
 
-/// Maximum age of a listing for Services that this process has not changed. A restart with hundreds
-/// of Services takes minutes, because requests are rate-limited.
+/// Maximum age of a listing for Services that this process has not changed. The first sync of
+/// hundreds of Services after a restart takes minutes, because requests are rate-limited.
 const MAX_LISTING_AGE: Duration = Duration::from_secs(300);
 
-/// Maximum age of a listing that shows whether a load balancer exists under another name.
+/// Maximum age of a listing in which a load balancer with another name is searched.
 pub(in crate::lb) const RECENT_LISTING_AGE: Duration = Duration::from_secs(30);
 
-/// Reads the observed state. Cheap to clone; all clones share listings and the access-denied cache.
+/// Reads the observed state. Cheap to clone: all clones share the listings and the cache of denied
+/// requests.
 #[derive(Clone)]
 pub(in crate::lb) struct Observer {
     pub(in crate::lb) scope: Scope,
@@ -60,23 +62,24 @@ pub(in crate::lb) struct Observer {
 /// Identifies the Service whose objects are read.
 pub(in crate::lb) struct LoadBalancerQuery<'a> {
     pub(in crate::lb) owner: &'a ServiceKey,
-    /// Names that its load balancer may have, likeliest first.
+    /// Names that the load balancer may have, likeliest first.
     pub(in crate::lb) names: &'a [Box<str>],
-    /// DNS name in the status of the Service.
+    /// The host name in the status of the Service.
     pub(in crate::lb) hostname: Option<&'a str>,
-    /// Whether anything may exist at all: the finalizer is set before the first request.
+    /// False if nothing can exist, because the Service has no finalizer yet. The finalizer is added
+    /// before the first request.
     pub(in crate::lb) may_exist: bool,
-    /// When this process last changed an object of the Service.
+    /// The time at which this process last changed an object of the Service.
     pub(in crate::lb) changed_at: Option<Instant>,
 }
 
-/// How much of the observed state is read.
+/// The amount of state to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::lb) enum ReadScope {
     /// Everything that a change of the Service may need.
     Full,
-    /// Enough to register and deregister targets: no attributes, no certificates, and no tags of
-    /// listeners.
+    /// Only what registration and deregistration of targets need: no attributes, no certificates
+    /// and no tags of listeners.
     Targets,
 }
 
@@ -89,7 +92,7 @@ impl Observer {
         }
     }
 
-    /// Returns an observer that repeats no request whose response is in the cache.
+    /// Returns an observer that takes responses from the cache instead of repeating requests.
     pub(in crate::lb) fn with_response_cache(&self, responses: &ResponseCache) -> Self {
         Self {
             scope: Scope {
@@ -100,10 +103,10 @@ impl Observer {
         }
     }
 
-    /// Reads the observed state for the first sync of a Service. Load balancers, target groups and
-    /// tags come from the shared listing; listeners and targets take requests of their own. If the
-    /// listing shows no load balancer of the Service, everything is read as in
-    /// [`observe`](Self::observe).
+    /// Reads the observed state for the first sync of a Service. Takes load balancers, target
+    /// groups and tags from the shared listing, and requests only listeners and targets. Without a
+    /// load balancer of the Service in the listing, reads everything as [`observe`](Self::observe)
+    /// does.
     pub(in crate::lb) async fn observe_from_listing(
         &self,
         op: &Op,
@@ -133,11 +136,11 @@ impl Observer {
             }
         }
         let target_groups = self
-            .owned_target_groups(op, Some(&load_balancer.arn), groups, query)
+            .keep_owned_groups(op, Some(&load_balancer.arn), groups, query)
             .await?;
         let observed = ObservedLoadBalancer {
             tags: listing.tags.get(load_balancer.arn.as_str()).cloned(),
-            listeners: self.listeners(op, &load_balancer.arn).await?,
+            listeners: self.read_listeners(op, &load_balancer.arn).await?,
             ..ObservedLoadBalancer::bare(load_balancer.clone())
         };
         Ok(ObservedState {
@@ -147,24 +150,24 @@ impl Observer {
         })
     }
 
-    /// Reads the current state.
+    /// Reads the current state from AWS.
     pub(in crate::lb) async fn observe(
         &self,
         op: &Op,
         query: &LoadBalancerQuery<'_>,
         read_scope: ReadScope,
     ) -> Result<ObservedState, CloudError> {
-        // First, read the objects: load balancer, target groups, listeners.
-        let found = self.find(op, query).await?;
+        // Read the objects that may belong to the Service.
+        let found = self.find_load_balancer(op, query).await?;
         let arn = found
             .as_ref()
             .map(|load_balancer| load_balancer.arn.clone());
-        let groups = self.candidate_groups(op, query, arn.as_ref()).await?;
+        let groups = self.list_candidate_groups(op, query, arn.as_ref()).await?;
         let listeners = match &arn {
-            Some(arn) => self.listeners(op, arn).await?,
+            Some(arn) => self.read_listeners(op, arn).await?,
             None => Vec::new(),
         };
-        // Then read their tags, and keep only what the Service owns.
+        // Read the tags of all these objects together, and drop objects of other owners.
         let mut arns: Vec<Box<str>> = Vec::new();
         arns.extend(arn.iter().map(|arn| arn.as_str().into()));
         arns.extend(groups.iter().map(|group| group.arn.as_str().into()));
@@ -172,7 +175,7 @@ impl Observer {
             arns.extend(
                 listeners
                     .iter()
-                    .map(|listener| listener.listener.arn.as_str().into()),
+                    .map(|listener| listener.resource.arn.as_str().into()),
             );
         }
         let mut tags = listing::list_tags(&self.scope, op, arns).await?;
@@ -182,13 +185,13 @@ impl Observer {
             groups_with_tags.push((group, group_tags));
         }
         let target_groups = self
-            .owned_target_groups(op, arn.as_ref(), groups_with_tags, query)
+            .keep_owned_groups(op, arn.as_ref(), groups_with_tags, query)
             .await?;
         let load_balancer = match found {
             Some(found) => Some(self.owned_load_balancer(query.owner, found, listeners, tags)?),
             None => None,
         };
-        // Finally, read the details.
+        // Read attributes and certificates, which each take a request.
         let mut observed =
             ObservedState { load_balancer, target_groups, ..ObservedState::default() };
         if read_scope == ReadScope::Full {
@@ -197,15 +200,15 @@ impl Observer {
         Ok(observed)
     }
 
-    /// Returns the target groups that the load balancer uses, and those with the name prefix of the
+    /// Lists the target groups that the load balancer uses, and those with the name prefix of the
     /// Service.
-    async fn candidate_groups(
+    async fn list_candidate_groups(
         &self,
         op: &Op,
         query: &LoadBalancerQuery<'_>,
         load_balancer: Option<&LoadBalancerArn>,
     ) -> Result<Vec<TargetGroup>, CloudError> {
-        // A Service for which nothing was ever created has no target groups.
+        // Nothing was ever created for the Service, so that it has no target groups either.
         if load_balancer.is_none() && !query.may_exist {
             return Ok(Vec::new());
         }
@@ -227,20 +230,20 @@ impl Observer {
         mut tags: HashMap<Box<str>, Tags>,
     ) -> Result<ObservedLoadBalancer, CloudError> {
         let own_tags = tags.remove(load_balancer.arn.as_str()).unwrap_or_default();
-        self.check(owner, &load_balancer, &own_tags)?;
+        self.check_load_balancer(owner, &load_balancer, &own_tags)?;
         let mut observed = ObservedLoadBalancer {
             tags: Some(own_tags),
             listeners,
             ..ObservedLoadBalancer::bare(load_balancer)
         };
         for listener in &mut observed.listeners {
-            listener.tags = tags.remove(listener.listener.arn.as_str());
+            listener.tags = tags.remove(listener.resource.arn.as_str());
         }
         Ok(observed)
     }
 
-    /// Finds the load balancer: by name or, if one may exist, among all load balancers by its tags.
-    async fn find(
+    /// Finds the load balancer by name or, if one may exist, by its tags among all load balancers.
+    async fn find_load_balancer(
         &self,
         op: &Op,
         query: &LoadBalancerQuery<'_>,
@@ -253,7 +256,7 @@ impl Observer {
         if query.hostname.is_none() && !query.may_exist {
             return Ok(None);
         }
-        // It may have another name than a new one would get.
+        // An existing load balancer may have another name than a new one would get.
         let oldest = query.changed_at.unwrap_or_else(|| ago(RECENT_LISTING_AGE));
         let listing = self.listings.newer_than(op, oldest).await?;
         let owned = listing
@@ -263,7 +266,7 @@ impl Observer {
         Ok(owned.cloned())
     }
 
-    /// Finds a load balancer by name. AWS answers an unknown name with an error.
+    /// Reads a load balancer by name; `None` if it does not exist.
     pub(in crate::lb) async fn get_by_name(
         &self,
         op: &Op,
@@ -281,8 +284,10 @@ impl Observer {
         }
     }
 
-    /// Finds a target group by its generated name, with tags and targets. Fails if it belongs to
-    /// somebody else.
+    /// Reads a target group by its generated name, with all details; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// The target group belongs to another Service or cluster, and errors of AWS.
     pub(in crate::lb) async fn target_group_by_name(
         &self,
         op: &Op,
@@ -293,20 +298,22 @@ impl Observer {
             DescribeTargetGroups { names: vec![name.into()], ..DescribeTargetGroups::default() };
         let group = match self.scope.client.read(op, request).await {
             Ok(page) => page.items.into_iter().find(|group| &*group.name == name),
-            Err(error) if is_absent(&error) => None,
+            Err(error) if is_not_found(&error) => None,
             Err(error) => return Err(error.into()),
         };
-        let Some(group) = group else { return Ok(None) };
+        let Some(group) = group else {
+            return Ok(None);
+        };
         let tags = listing::list_tags(&self.scope, op, vec![group.arn.as_str().into()]).await?;
         let tags = tags.into_values().next().unwrap_or_default();
         check_owner(&self.scope.cluster, owner, &tags, FoundBy::GeneratedName)
-            .map_err(|why| name_taken("target group", name, &why))?;
-        let targets = self.targets(op, &group.arn).await?;
-        let attributes = self.group_attributes(op, owner, &group.arn).await?;
-        Ok(Some(ObservedTargetGroup { group, tags: Some(tags), attributes, targets }))
+            .map_err(|reason| name_taken("target group", name, &reason))?;
+        let targets = self.read_targets(op, &group.arn).await?;
+        let attributes = self.read_group_attributes(op, owner, &group.arn).await?;
+        Ok(Some(ObservedTargetGroup { resource: group, tags: Some(tags), attributes, targets }))
     }
 
-    /// Reads what is missing in the observed state: attributes, certificates, tags and targets.
+    /// Reads the parts that the observed state lacks: attributes, certificates, tags and targets.
     pub(in crate::lb) async fn read_missing(
         &self,
         op: &Op,
@@ -317,7 +324,7 @@ impl Observer {
         if let Some(load_balancer) = &mut observed.load_balancer {
             if load_balancer.attributes.is_none() {
                 let request =
-                    DescribeLoadBalancerAttributes { arn: load_balancer.load_balancer.arn.clone() };
+                    DescribeLoadBalancerAttributes { arn: load_balancer.resource.arn.clone() };
                 let action = Action::DescribeLoadBalancerAttributes;
                 load_balancer.attributes = self
                     .denials
@@ -325,41 +332,45 @@ impl Observer {
                     .await?;
             }
             for listener in &mut load_balancer.listeners {
-                self.read_missing_listener(op, owner, listener).await?;
+                self.read_missing_details(op, owner, listener).await?;
             }
         }
         for group in &mut observed.target_groups {
             if group.attributes.is_none() {
-                group.attributes = self.group_attributes(op, owner, &group.group.arn).await?;
+                group.attributes = self
+                    .read_group_attributes(op, owner, &group.resource.arn)
+                    .await?;
             }
             if group.targets.is_none() {
-                group.targets = self.targets(op, &group.group.arn).await?;
+                group.targets = self.read_targets(op, &group.resource.arn).await?;
             }
         }
         self.read_missing_tags(op, owner, observed).await
     }
 
-    async fn read_missing_listener(
+    /// Reads the attributes and certificates that a listener lacks.
+    async fn read_missing_details(
         &self,
         op: &Op,
         owner: &ServiceKey,
-        observed: &mut ObservedListener,
+        listener: &mut ObservedListener,
     ) -> Result<(), CloudError> {
         let client = &self.scope.client;
-        let arn = &observed.listener.arn;
-        if observed.attributes.is_none() {
+        let arn = &listener.resource.arn;
+        if listener.attributes.is_none() {
             let request = DescribeListenerAttributes { arn: arn.clone() };
             let action = Action::DescribeListenerAttributes;
-            observed.attributes = self
+            listener.attributes = self
                 .denials
                 .read(op, owner, action, client.read(op, request))
                 .await?;
         }
-        if observed.certificates.is_some() {
+        if listener.certificates.is_some() {
             return Ok(());
         }
-        if observed.listener.protocol != Some(ElbProtocol::Tls) {
-            observed.certificates = Some(BTreeSet::new());
+        // Only TLS listeners have certificates.
+        if listener.resource.protocol != Some(ElbProtocol::Tls) {
+            listener.certificates = Some(BTreeSet::new());
             return Ok(());
         }
         let request = DescribeListenerCertificates { arn: arn.clone() };
@@ -368,7 +379,7 @@ impl Observer {
             .denials
             .read(op, owner, action, client.read(op, request))
             .await?;
-        observed.certificates = page.map(|page| {
+        listener.certificates = page.map(|page| {
             page.items
                 .into_iter()
                 .filter(|certificate| !certificate.default)
@@ -378,6 +389,7 @@ impl Observer {
         Ok(())
     }
 
+    /// Reads the tags of the listeners that lack them.
     async fn read_missing_tags(
         &self,
         op: &Op,
@@ -390,7 +402,7 @@ impl Observer {
         let mut untagged: HashMap<Box<str>, &mut ObservedListener> = HashMap::new();
         for listener in &mut load_balancer.listeners {
             if listener.tags.is_none() {
-                untagged.insert(listener.listener.arn.as_str().into(), listener);
+                untagged.insert(listener.resource.arn.as_str().into(), listener);
             }
         }
         if untagged.is_empty() {
@@ -402,28 +414,30 @@ impl Observer {
             .read(op, owner, Action::DescribeElbTags, read)
             .await?;
         // Without permission to read them, tags are not changed.
-        let Some(found) = found else { return Ok(()) };
+        let Some(found) = found else {
+            return Ok(());
+        };
         for (arn, tags) in found {
             if let Some(listener) = untagged.remove(&arn) {
                 listener.tags = Some(tags);
             }
         }
         match untagged.into_keys().next() {
-            // It was listed a moment ago: either this response is older, or the listener was
-            // deleted since.
+            // The listener was listed a moment ago. Either this response is older, or the listener
+            // was deleted since.
             Some(arn) => {
-                Err(CloudError::transient(format!("tags of listener {arn} do not show yet")))
+                Err(CloudError::transient(format!("tags of listener {arn} are not visible yet")))
             }
             None => Ok(()),
         }
     }
 
-    async fn group_attributes(
+    async fn read_group_attributes(
         &self,
         op: &Op,
         owner: &ServiceKey,
         arn: &TargetGroupArn,
-    ) -> Result<Option<crate::api::elb::Attributes>, CloudError> {
+    ) -> Result<Option<Attributes>, CloudError> {
         let read = self
             .scope
             .client
@@ -433,8 +447,8 @@ impl Observer {
             .await
     }
 
-    /// Reads the listeners of a load balancer.
-    pub(in crate::lb) async fn listeners(
+    /// Reads the listeners of a load balancer, without their details.
+    pub(in crate::lb) async fn read_listeners(
         &self,
         op: &Op,
         arn: &LoadBalancerArn,
@@ -449,9 +463,9 @@ impl Observer {
     }
 
     /// Keeps the target groups that belong to the Service, and reads their targets. A group that
-    /// only the Service's load balancer uses needs no tag of the Service if the cluster owns it; an
-    /// unused group must have the tags of cluster and Service.
-    async fn owned_target_groups(
+    /// the Service's load balancer uses needs no tag of the Service if the cluster owns it. An
+    /// unused group must have the tags of both cluster and Service.
+    async fn keep_owned_groups(
         &self,
         op: &Op,
         load_balancer: Option<&LoadBalancerArn>,
@@ -460,32 +474,31 @@ impl Observer {
     ) -> Result<Vec<ObservedTargetGroup>, CloudError> {
         let mut groups = Vec::new();
         for (group, tags) in listed {
-            // A group that serves another load balancer is in use by somebody else.
-            if group
+            let serves_another = group
                 .load_balancers
                 .iter()
-                .any(|arn| Some(arn) != load_balancer)
-            {
+                .any(|arn| Some(arn) != load_balancer);
+            if serves_another {
                 continue;
             }
-            let found = if group.load_balancers.is_empty() {
+            let found_by = if group.load_balancers.is_empty() {
                 FoundBy::Listing
             } else {
                 FoundBy::GeneratedName
             };
-            let Some(tags) = tags.filter(|tags| self.is_owned(query, tags, found)) else {
+            let Some(tags) = tags.filter(|tags| self.is_owned(query, tags, found_by)) else {
                 continue;
             };
-            let Some(targets) = self.targets(op, &group.arn).await? else {
-                // One of the two responses is outdated. Treating the group as deleted could leave
-                // it behind.
+            let Some(targets) = self.read_targets(op, &group.arn).await? else {
+                // One of the two responses is outdated. If the group were treated as deleted, it
+                // could be left behind.
                 return Err(CloudError::transient(format!(
-                    "target group {} is listed and not found",
+                    "target group {} is listed but was not found",
                     group.name
                 )));
             };
             groups.push(ObservedTargetGroup {
-                group,
+                resource: group,
                 tags: Some(tags),
                 attributes: None,
                 targets: Some(targets),
@@ -495,7 +508,7 @@ impl Observer {
     }
 
     /// Reads the targets of a group; `None` if the group does not exist.
-    pub(in crate::lb) async fn targets(
+    async fn read_targets(
         &self,
         op: &Op,
         arn: &TargetGroupArn,
@@ -512,7 +525,7 @@ impl Observer {
         }
     }
 
-    /// Tells whether a listed load balancer belongs to the Service, by its name and tags.
+    /// Returns true if a listed load balancer belongs to the Service, by its name and tags.
     fn is_listed_load_balancer(
         &self,
         listing: &Listing,
@@ -522,15 +535,15 @@ impl Observer {
         let Some(tags) = listing.tags.get(load_balancer.arn.as_str()) else {
             return false;
         };
-        let found = if query.names.contains(&load_balancer.name) {
+        let found_by = if query.names.contains(&load_balancer.name) {
             FoundBy::by_name(&self.scope.cluster, query.owner, &load_balancer.name)
         } else {
             FoundBy::Listing
         };
-        self.is_owned(query, tags, found)
+        self.is_owned(query, tags, found_by)
     }
 
-    /// Tells whether a listed object belongs to the Service, by its tags alone.
+    /// Returns true if a listed object belongs to the Service, by its tags alone.
     fn is_listed_as_owned(
         &self,
         listing: &Listing,
@@ -541,11 +554,12 @@ impl Observer {
         tags.is_some_and(|tags| self.is_owned(query, tags, FoundBy::Listing))
     }
 
-    fn is_owned(&self, query: &LoadBalancerQuery<'_>, tags: &Tags, found: FoundBy) -> bool {
-        check_owner(&self.scope.cluster, query.owner, tags, found).is_ok()
+    fn is_owned(&self, query: &LoadBalancerQuery<'_>, tags: &Tags, found_by: FoundBy) -> bool {
+        check_owner(&self.scope.cluster, query.owner, tags, found_by).is_ok()
     }
 
-    fn check(
+    /// Checks that the load balancer is a network load balancer of this VPC and Service.
+    fn check_load_balancer(
         &self,
         owner: &ServiceKey,
         load_balancer: &LoadBalancer,
@@ -566,9 +580,9 @@ impl Observer {
         {
             return Err(name_taken("load balancer", name, "it is in another VPC"));
         }
-        let found = FoundBy::by_name(&self.scope.cluster, owner, name);
-        check_owner(&self.scope.cluster, owner, tags, found)
-            .map_err(|why| name_taken("load balancer", name, &why))
+        let found_by = FoundBy::by_name(&self.scope.cluster, owner, name);
+        check_owner(&self.scope.cluster, owner, tags, found_by)
+            .map_err(|reason| name_taken("load balancer", name, &reason))
     }
 }
 
@@ -581,16 +595,18 @@ pub(in crate::lb) fn names_of(desired: &DesiredLoadBalancer, by_uid: &str) -> Ve
     names
 }
 
-/// The error for a name that is taken: only the user can resolve it.
-pub(in crate::lb) fn name_taken(kind: &str, name: &str, why: &str) -> CloudError {
+/// Returns the error for a name that is taken by an object of another owner. Only the user can
+/// resolve it.
+pub(in crate::lb) fn name_taken(kind: &str, name: &str, reason: &str) -> CloudError {
     CloudError::new(
         ErrorKind::InvalidInput,
-        format!("{kind} {name} exists already and is not this Service's: {why}"),
+        format!("{kind} {name} exists already and is not this Service's: {reason}"),
     )
     .with_reason("LoadBalancerNotOwned")
 }
 
-/// A draining target counts as absent: it is registered again if it is desired.
+/// Returns the targets that are not draining. A draining target counts as absent, so that it is
+/// registered again if it is desired.
 fn without_draining(health: Vec<TargetHealth>) -> RegisteredTargets {
     let mut registered = RegisteredTargets::new();
     for TargetHealth { target, state, reason, .. } in health {

@@ -10,18 +10,20 @@ use crate::api::{
 };
 use crate::lb::model::ListenerKey;
 
-/// Everything in AWS that belongs to one Service. What was not read is `None`, and is not changed.
+/// Everything in AWS that belongs to one Service.
+///
+/// A part that was not read is `None`. It is neither compared nor changed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedState {
-    /// The load balancer.
+    /// The load balancer; `None` if none exists.
     pub load_balancer: Option<ObservedLoadBalancer>,
-    /// Its target groups, including those of the Service that no listener uses.
+    /// The Service's target groups, including those that no listener uses.
     pub target_groups: Vec<ObservedTargetGroup>,
-    /// Digest of the security group rules that were last applied; `None` if that is unknown.
+    /// Digest of the inputs for which security group rules were last applied; `None` if unknown.
     pub rules_digest: Option<Digest>,
-    /// Keys of tags that we set and that the Service may no longer request.
+    /// Keys of tags that we set and that must be removed once the Service no longer requests them.
     pub removable_tag_keys: BTreeSet<Box<str>>,
-    /// Target groups whose health check AWS does not let us change: they must be replaced.
+    /// Target groups whose health check AWS refuses to change, so that they must be replaced.
     pub unmodifiable_groups: BTreeSet<TargetGroupArn>,
     /// Security groups that were removed from the load balancer and may have to be deleted.
     pub detached_security_groups: BTreeSet<SecurityGroupId>,
@@ -30,37 +32,37 @@ pub struct ObservedState {
 /// A load balancer with its listeners.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedLoadBalancer {
-    /// The load balancer itself.
-    pub load_balancer: LoadBalancer,
-    /// Tags.
+    /// The response of `DescribeLoadBalancers`.
+    pub resource: LoadBalancer,
+    /// The response of `DescribeTags`.
     pub tags: Option<Tags>,
-    /// Attributes.
+    /// The response of `DescribeLoadBalancerAttributes`.
     pub attributes: Option<Attributes>,
-    /// Listeners.
+    /// All its listeners.
     pub listeners: Vec<ObservedListener>,
 }
 
-/// A listener.
+/// A listener with its tags, attributes and certificates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedListener {
-    /// The listener itself.
-    pub listener: Listener,
-    /// Tags.
+    /// The response of `DescribeListeners`.
+    pub resource: Listener,
+    /// The response of `DescribeTags`.
     pub tags: Option<Tags>,
-    /// Attributes.
+    /// The response of `DescribeListenerAttributes`.
     pub attributes: Option<Attributes>,
-    /// Certificates beside the default one.
+    /// ARNs of the certificates for SNI, without the default one.
     pub certificates: Option<BTreeSet<Box<str>>>,
 }
 
-/// A target group of ours.
+/// A target group of the Service, with its targets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedTargetGroup {
-    /// The target group itself.
-    pub group: TargetGroup,
-    /// Tags.
+    /// The response of `DescribeTargetGroups`.
+    pub resource: TargetGroup,
+    /// The response of `DescribeTags`.
     pub tags: Option<Tags>,
-    /// Attributes.
+    /// The response of `DescribeTargetGroupAttributes`.
     pub attributes: Option<Attributes>,
     /// Targets that are registered and not draining.
     pub targets: Option<RegisteredTargets>,
@@ -80,38 +82,52 @@ pub(crate) fn registered_targets<'a>(
 }
 
 impl ObservedListener {
-    /// Makes one of which only the listener itself was read.
-    pub fn bare(listener: Listener) -> Self {
-        Self { listener, tags: None, attributes: None, certificates: None }
+    /// Creates an observed listener whose tags, attributes and certificates were not read.
+    pub fn bare(resource: Listener) -> Self {
+        Self { resource, tags: None, attributes: None, certificates: None }
     }
 
-    /// Returns its port and protocol; `None` for a protocol or port that we never create.
+    /// Returns the port and protocol; `None` for a protocol or port that we never create.
     pub fn key(&self) -> Option<ListenerKey> {
-        Some((self.listener.port.try_into().ok()?, self.listener.protocol?))
+        Some((self.resource.port.try_into().ok()?, self.resource.protocol?))
+    }
+
+    fn is_complete(&self) -> bool {
+        self.tags.is_some() && self.attributes.is_some() && self.certificates.is_some()
     }
 }
 
 impl ObservedLoadBalancer {
-    /// Makes one of which only the load balancer itself was read.
-    pub fn bare(load_balancer: LoadBalancer) -> Self {
+    /// Creates an observed load balancer whose tags, attributes and listeners were not read.
+    pub fn bare(resource: LoadBalancer) -> Self {
         Self {
-            load_balancer,
+            resource,
             tags: None,
             attributes: None,
             listeners: Vec::new(),
         }
     }
+
+    fn is_complete(&self) -> bool {
+        self.tags.is_some()
+            && self.attributes.is_some()
+            && self.listeners.iter().all(ObservedListener::is_complete)
+    }
 }
 
 impl ObservedTargetGroup {
-    /// Makes one of which only the target group itself was read.
-    pub fn new(group: TargetGroup) -> Self {
-        Self { group, tags: None, attributes: None, targets: None }
+    /// Creates an observed target group whose tags, attributes and targets were not read.
+    pub fn bare(resource: TargetGroup) -> Self {
+        Self { resource, tags: None, attributes: None, targets: None }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.tags.is_some() && self.attributes.is_some() && self.targets.is_some()
     }
 }
 
 impl ObservedState {
-    /// Returns the listener with a port and protocol.
+    /// Returns the listener with the given port and protocol.
     pub fn listener(&self, key: ListenerKey) -> Option<&ObservedListener> {
         self.load_balancer
             .as_ref()?
@@ -120,64 +136,59 @@ impl ObservedState {
             .find(|listener| listener.key() == Some(key))
     }
 
-    /// Returns the listener with an ARN, to update it after a change.
+    /// Returns the listener with the given ARN, to update it after a change.
     pub fn listener_mut(&mut self, arn: &ListenerArn) -> Option<&mut ObservedListener> {
         self.load_balancer
             .as_mut()?
             .listeners
             .iter_mut()
-            .find(|listener| listener.listener.arn == *arn)
+            .find(|listener| listener.resource.arn == *arn)
     }
 
-    /// Returns the target group with an ARN.
+    /// Returns the target group with the given ARN.
     pub fn group(&self, arn: &TargetGroupArn) -> Option<&ObservedTargetGroup> {
         self.target_groups
             .iter()
-            .find(|group| group.group.arn == *arn)
+            .find(|group| group.resource.arn == *arn)
     }
 
-    /// Returns the target group with a name.
+    /// Returns the target group with the given name.
     pub fn group_by_name(&self, name: &str) -> Option<&ObservedTargetGroup> {
         self.target_groups
             .iter()
-            .find(|group| *group.group.name == *name)
+            .find(|group| *group.resource.name == *name)
     }
 
-    /// Returns the target group with an ARN, to update it after a change.
+    /// Returns the target group with the given ARN, to update it after a change.
     pub fn group_mut(&mut self, arn: &TargetGroupArn) -> Option<&mut ObservedTargetGroup> {
         self.target_groups
             .iter_mut()
-            .find(|group| group.group.arn == *arn)
+            .find(|group| group.resource.arn == *arn)
     }
 
-    /// Tells whether everything was read that a change of the Service may need.
+    /// Returns true if everything was read that a change of the Service may need.
     pub fn is_complete(&self) -> bool {
-        let Some(load_balancer) = &self.load_balancer else {
-            return true;
-        };
-        let has_listeners = load_balancer.listeners.iter().all(|listener| {
-            listener.tags.is_some()
-                && listener.attributes.is_some()
-                && listener.certificates.is_some()
-        });
-        let has_groups = self.target_groups.iter().all(|group| {
-            group.tags.is_some() && group.attributes.is_some() && group.targets.is_some()
-        });
-        load_balancer.tags.is_some()
-            && load_balancer.attributes.is_some()
-            && has_listeners
-            && has_groups
+        match &self.load_balancer {
+            Some(load_balancer) => {
+                load_balancer.is_complete()
+                    && self
+                        .target_groups
+                        .iter()
+                        .all(ObservedTargetGroup::is_complete)
+            }
+            None => true,
+        }
     }
 }
 
-/// Sets attributes, if they were read.
+/// Updates observed attributes after a change, if they were read.
 pub(crate) fn set_attributes(observed: &mut Option<Attributes>, set: &Attributes) {
     if let Some(attributes) = observed {
         attributes.extend(set.clone());
     }
 }
 
-/// Sets and removes tags, if they were read.
+/// Updates observed tags after a change, if they were read.
 pub(crate) fn set_tags(observed: &mut Option<Tags>, set: &Tags, remove: &[Box<str>]) {
     if let Some(tags) = observed {
         tags.extend(set.clone());

@@ -15,11 +15,11 @@ use crate::{
     scope::Scope,
 };
 
-/// How long subnets and route tables are cached: they are changed by hand, and a rejection by AWS
-/// makes them read again.
+/// Maximum age of cached subnets and route tables. They are changed by hand, and read again when
+/// AWS rejects one.
 const MAX_AGE: Duration = Duration::from_secs(300);
 
-/// Subnets, route tables and zones at one time.
+/// The subnets, route tables and zones of the VPC at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VpcSnapshot {
     /// Subnets of the VPC.
@@ -31,7 +31,7 @@ pub struct VpcSnapshot {
 }
 
 impl VpcSnapshot {
-    /// Returns the subnet with an ID.
+    /// Returns the subnet with the given ID.
     pub fn subnet(&self, id: &SubnetId) -> Option<&Subnet> {
         self.subnets.iter().find(|subnet| subnet.id == *id)
     }
@@ -46,16 +46,15 @@ pub(crate) struct VpcCache {
 }
 
 impl VpcCache {
-    /// Makes an empty cache.
+    /// Creates an empty cache.
     pub(crate) fn new(scope: Scope, zones: Arc<Zones>) -> Self {
         let view = SharedRead::new(MAX_AGE);
         let networks = SharedRead::new(MAX_AGE);
         Self { scope, view, networks, zones }
     }
 
-    /// Returns the VPC; with `fresh`, as it is now.
-    ///
-    /// Two requests; three if a subnet is in an unknown zone.
+    /// Returns the cached VPC, or reads it if the cache is too old or `fresh` is set. A read takes
+    /// two requests, or three if a subnet is in an unknown zone.
     pub(crate) async fn view(&self, op: &Op, fresh: bool) -> Result<Arc<VpcSnapshot>, AwsError> {
         self.view.get(op, fresh, self.read(op)).await
     }
@@ -78,8 +77,8 @@ impl VpcCache {
         self.networks.get(op, fresh, read).await
     }
 
-    /// Calls `choose` with the cached VPC. If that fails with `InvalidInput`, the VPC is read again
-    /// and `choose` called once more, so that a new or newly tagged subnet is found.
+    /// Calls `choose` with the cached VPC. If that fails with `InvalidInput`, reads the VPC again
+    /// and calls `choose` once more, to find a subnet that is new or was tagged since.
     pub(crate) async fn choose<T>(
         &self,
         op: &Op,
@@ -94,8 +93,7 @@ impl VpcCache {
         choose(&current)
     }
 
-    /// Drops the cached values, because AWS said that a subnet does not exist, or leadership
-    /// changed.
+    /// Drops the cached values, because AWS does not know a subnet, or because leadership changed.
     pub(crate) fn forget(&self) {
         self.view.invalidate();
         self.networks.invalidate();

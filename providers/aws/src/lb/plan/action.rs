@@ -1,4 +1,4 @@
-//! The actions of a plan: single requests that leave no choice to whoever applies them.
+//! The actions of a plan. Each is a single request with all its parameters.
 
 use ccm_core::provider::PlannedChange;
 
@@ -11,17 +11,17 @@ use crate::api::{
     },
 };
 
-/// An action and its reason.
+/// An action of a plan, with its reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedAction {
-    /// The action.
+    /// The request to send.
     pub action: ActionKind,
-    /// The reason, in words.
+    /// The difference that it removes, for logs and dry runs.
     pub reason: Box<str>,
 }
 
-/// An action. Those for "the load balancer" mean the Service's, created earlier in the plan or
-/// before it.
+/// A single request. Actions without an ARN change the Service's load balancer, which exists or is
+/// created earlier in the plan.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ActionKind {
     /// Create the load balancer.
@@ -75,15 +75,15 @@ pub enum ActionKind {
 pub struct SubnetChange {
     /// All subnets, with the addresses in them.
     pub subnets: Vec<SubnetMapping>,
-    /// Whether it has IPv6 prefixes for source NAT; `None` keeps the current setting.
+    /// True if it gets IPv6 prefixes for source NAT; `None` keeps the current setting.
     pub ipv6_source_nat: Option<bool>,
     /// Address families, if they change together with the prefixes.
     pub ip_address_type: Option<IpAddressType>,
-    /// Whether the load balancer loses a subnet.
+    /// True if the load balancer loses a subnet, which is reported in an event.
     pub removes: bool,
 }
 
-/// Refers to a target group.
+/// A reference to a target group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetGroupRef {
     /// A group that existed before the plan.
@@ -92,7 +92,7 @@ pub enum TargetGroupRef {
     New(ListenerKey),
 }
 
-/// Refers to a listener.
+/// A reference to a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenerRef {
     /// A listener that existed before the plan.
@@ -149,7 +149,7 @@ impl ActionKind {
         })
     }
 
-    /// Returns the tags that it sets.
+    /// Returns the tags that the action sets.
     pub fn tags(&self) -> Option<&Tags> {
         match self {
             Self::CreateLoadBalancer(create) => Some(&create.tags),
@@ -160,8 +160,8 @@ impl ActionKind {
         }
     }
 
-    /// Names the object that it changes.
-    fn object(&self, load_balancer: &str) -> String {
+    /// Describes the object that the action changes.
+    fn describe_object(&self, load_balancer: &str) -> String {
         match self {
             Self::AddTags(arns, _) | Self::RemoveTags(arns, _) => arns.join(", "),
             Self::CreateTargetGroup(_, create) => create.name.to_string(),
@@ -207,12 +207,12 @@ fn describe_listener((port, protocol): ListenerKey, load_balancer: &str) -> Stri
 }
 
 impl PlannedAction {
-    /// Describes the action in words; `None` for actions that the security group manager plans in
-    /// detail.
+    /// Describes the action for a dry run; `None` for actions that the security group manager plans
+    /// in detail.
     pub fn describe(&self, load_balancer: &str) -> Option<PlannedChange> {
         Some(PlannedChange {
             operation: self.action.request()?.name().into(),
-            object: self.action.object(load_balancer).into(),
+            object: self.action.describe_object(load_balancer).into(),
             reason: self.reason.clone(),
         })
     }

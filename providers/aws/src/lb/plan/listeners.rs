@@ -7,7 +7,7 @@ use super::{
     action::{ActionKind, ListenerRef, ListenerSettings, TargetGroupRef},
     changed_attributes,
     default_attributes::{self, without_defaults},
-    keys,
+    join_keys,
     target_groups::{ListenerGroupPair, TargetGroupPairing},
 };
 use crate::{
@@ -16,16 +16,16 @@ use crate::{
 };
 
 impl Planner<'_> {
-    /// Plans creation, changes and deletion of listeners. A listener on the port of a new one is
-    /// deleted immediately before that is created; other listeners that are not desired are deleted
-    /// after all desired ones exist.
-    pub(super) fn listeners(&mut self, pairing: &TargetGroupPairing<'_>) {
+    /// Plans the creation, changes and deletion of listeners. A listener that needs the port of a
+    /// new one is deleted immediately before the new one is created. Other undesired listeners are
+    /// deleted after all desired ones exist.
+    pub(super) fn plan_listeners(&mut self, pairing: &TargetGroupPairing<'_>) {
         let already_deleted = self.deleted_listeners();
         let mut kept: Vec<&ObservedListener> = Vec::new();
         let mut undesired: Vec<&ObservedListener> = Vec::new();
         if let Some(load_balancer) = &self.observed.load_balancer {
             for listener in &load_balancer.listeners {
-                if already_deleted.contains(&listener.listener.arn) {
+                if already_deleted.contains(&listener.resource.arn) {
                     continue;
                 }
                 if pairing
@@ -42,28 +42,28 @@ impl Planner<'_> {
         for pair in &pairing.pairs {
             let key = pair.key();
             if let Some(listener) = kept.iter().find(|listener| listener.key() == Some(key)) {
-                self.existing_listener(pair, listener);
+                self.update_listener(pair, listener);
                 continue;
             }
             let (conflicting, others): (Vec<_>, Vec<_>) = undesired
                 .into_iter()
-                .partition(|listener| listener.key().is_some_and(|other| conflicts(other, key)));
+                .partition(|listener| listener.key().is_some_and(|other| is_conflict(other, key)));
             undesired = others;
             for listener in conflicting {
-                let why = format!("listener {}/{} needs its port", key.1, key.0);
-                self.add(ActionKind::DeleteListener(listener.listener.arn.clone()), why);
+                let reason = format!("listener {}/{} needs its port", key.1, key.0);
+                self.add(ActionKind::DeleteListener(listener.resource.arn.clone()), reason);
             }
-            self.new_listener(pair);
+            self.create_listener(pair);
         }
         for listener in undesired {
-            let listener = &listener.listener;
+            let listener = &listener.resource;
             let protocol = listener.protocol.map_or("unknown", ElbProtocol::as_str);
-            let why = format!("listener {protocol}/{} is not wanted", listener.port);
-            self.add(ActionKind::DeleteListener(listener.arn.clone()), why);
+            let reason = format!("listener {protocol}/{} is not desired", listener.port);
+            self.add(ActionKind::DeleteListener(listener.arn.clone()), reason);
         }
     }
 
-    /// Returns the listeners that the plan deletes so far.
+    /// Returns the listeners that the plan already deletes.
     fn deleted_listeners(&self) -> BTreeSet<ListenerArn> {
         let mut deleted = BTreeSet::new();
         for planned in &self.actions {
@@ -74,11 +74,14 @@ impl Planner<'_> {
         deleted
     }
 
-    fn new_listener(&mut self, pair: &ListenerGroupPair<'_>) {
+    fn create_listener(&mut self, pair: &ListenerGroupPair<'_>) {
         let key = pair.key();
-        let why = format!("listener {}/{} is missing", key.1, key.0);
-        self.add(ActionKind::CreateListener(settings(pair, self.resolved.tags.clone())), why);
-        // One per request: AWS rejects more.
+        let reason = format!("listener {}/{} is missing", key.1, key.0);
+        self.add(
+            ActionKind::CreateListener(listener_settings(pair, self.input.tags.clone())),
+            reason,
+        );
+        // AWS accepts only one certificate per request.
         for certificate in pair
             .desired
             .tls
@@ -92,16 +95,20 @@ impl Planner<'_> {
         let attributes =
             without_defaults(&pair.desired.attributes, &default_attributes::listener());
         if !attributes.is_empty() {
-            let why = format!("{} differ from AWS' defaults", keys(&attributes));
-            self.add(ActionKind::ModifyListenerAttributes(ListenerRef::New(key), attributes), why);
+            let reason = format!("{} differ from AWS' defaults", join_keys(&attributes));
+            self.add(
+                ActionKind::ModifyListenerAttributes(ListenerRef::New(key), attributes),
+                reason,
+            );
         }
     }
 
-    fn existing_listener(&mut self, pair: &ListenerGroupPair<'_>, observed: &ObservedListener) {
-        let arn = &observed.listener.arn;
+    fn update_listener(&mut self, pair: &ListenerGroupPair<'_>, observed: &ObservedListener) {
+        let arn = &observed.resource.arn;
         let differences = listener_differences(pair, observed);
         if !differences.is_empty() {
-            let modify = ActionKind::ModifyListener(arn.clone(), settings(pair, Tags::new()));
+            let modify =
+                ActionKind::ModifyListener(arn.clone(), listener_settings(pair, Tags::new()));
             self.add(modify, format!("{} differ", differences.join(", ")));
         }
         if let Some(tls) = &pair.desired.tls
@@ -122,31 +129,31 @@ impl Planner<'_> {
             {
                 let remove =
                     ActionKind::RemoveListenerCertificate(arn.clone(), certificate.clone());
-                self.add(remove, "a certificate for SNI is not wanted");
+                self.add(remove, "a certificate for SNI is not desired");
             }
         }
         if let Some(attributes) = &observed.attributes {
             let differing = changed_attributes(&pair.desired.attributes, attributes);
             if !differing.is_empty() {
-                let why = format!("{} differ", keys(&differing));
+                let reason = format!("{} differ", join_keys(&differing));
                 self.add(
                     ActionKind::ModifyListenerAttributes(
                         ListenerRef::Existing(arn.clone()),
                         differing,
                     ),
-                    why,
+                    reason,
                 );
             }
         }
     }
 }
 
-/// Names the settings of a listener that differ from the desired ones.
+/// Returns the names of the settings that differ from the desired ones.
 fn listener_differences(
     pair: &ListenerGroupPair<'_>,
     observed: &ObservedListener,
 ) -> Vec<&'static str> {
-    let listener = &observed.listener;
+    let listener = &observed.resource;
     let mut differences = Vec::new();
     let has_target_group = match pair.group() {
         TargetGroupRef::Existing(arn) => listener.target_group.as_ref() == Some(&arn),
@@ -172,7 +179,7 @@ fn listener_differences(
     differences
 }
 
-fn settings(pair: &ListenerGroupPair<'_>, tags: Tags) -> ListenerSettings {
+fn listener_settings(pair: &ListenerGroupPair<'_>, tags: Tags) -> ListenerSettings {
     let tls = pair.desired.tls.as_ref();
     ListenerSettings {
         key: pair.key(),
@@ -184,8 +191,8 @@ fn settings(pair: &ListenerGroupPair<'_>, tags: Tags) -> ListenerSettings {
     }
 }
 
-/// Tells whether two listeners cannot exist together: a port has one listener, whatever its
-/// protocol; TCP_UDP is the protocol for both.
-fn conflicts(one: ListenerKey, other: ListenerKey) -> bool {
-    one.0 == other.0
+/// Returns true if two listeners cannot exist together. A port has only one listener, whatever its
+/// protocol; a TCP_UDP listener serves both.
+fn is_conflict(first: ListenerKey, other: ListenerKey) -> bool {
+    first.0 == other.0
 }

@@ -1,10 +1,10 @@
-//! Plans the actions that turn the observed into the desired state: an ordered list of single
-//! requests. Pure.
+//! Plans the actions that turn the observed into the desired state, as an ordered list of single
+//! requests.
 //!
 //! The order keeps traffic flowing and allows an interruption anywhere: load balancer, target
-//! groups with their targets, security group rules, listeners, and only then the removal of what
-//! nothing refers to any more. After an interruption, a new plan from the new observed state has
-//! the remaining actions.
+//! groups with their targets, security group rules, listeners, and last the removal of objects that
+//! nothing refers to any more. After an interruption, a new plan from the new observed state
+//! contains the remaining actions.
 
 mod action;
 pub mod default_attributes;
@@ -37,44 +37,45 @@ use crate::{
 
 /// The part of the desired state that depends on the VPC and the cluster.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ResolvedInput {
-    /// VPC of target groups.
+pub struct PlanInput {
+    /// The VPC of target groups.
     pub vpc: VpcId,
-    /// Complete tags of all objects.
+    /// The tags of all objects, including the ownership tags.
     pub tags: Tags,
-    /// Subnets with addresses; `None` keeps those of an existing load balancer.
+    /// The subnets with addresses; `None` keeps the subnets of an existing load balancer.
     pub subnets: Option<Vec<SubnetMapping>>,
-    /// Security groups of the load balancer; empty keeps the existing ones.
+    /// The security groups of the load balancer; empty keeps the existing ones.
     pub groups: Vec<SecurityGroupId>,
-    /// Targets of each listener's target group.
+    /// The targets of each listener's target group.
     pub targets: Targets,
-    /// Digest of all inputs of the security group rules.
+    /// The digest of all inputs of the security group rules.
     pub rules_digest: Digest,
 }
 
-/// Plans the actions; empty if observed and desired state agree.
+/// Compares the desired with the observed state and returns the actions that remove the
+/// differences.
 ///
 /// # Errors
-/// A difference that AWS can only resolve with a new load balancer.
+/// A difference that only a new load balancer could resolve.
 pub fn plan(
     desired: &DesiredLoadBalancer,
-    resolved: &ResolvedInput,
+    input: &PlanInput,
     observed: &ObservedState,
 ) -> Result<Vec<PlannedAction>, CloudError> {
-    let mut planner = Planner { desired, resolved, observed, actions: Vec::new() };
+    let mut planner = Planner { desired, input, observed, actions: Vec::new() };
     match &observed.load_balancer {
         None => planner.create_load_balancer()?,
         Some(load_balancer) => planner.update_load_balancer(load_balancer)?,
     }
-    planner.tags();
-    let pairing = TargetGroupPairing::of(desired, observed);
+    planner.plan_tags();
+    let pairing = TargetGroupPairing::new(desired, observed);
     planner.delete_conflicting_groups(&pairing);
-    planner.groups(&pairing);
-    let rules_differ = observed.rules_digest != Some(resolved.rules_digest);
+    planner.plan_groups(&pairing);
+    let rules_differ = observed.rules_digest != Some(input.rules_digest);
     if rules_differ {
         planner.add(ActionKind::AddSecurityGroupRules, "rules of security groups may be missing");
     }
-    planner.listeners(&pairing);
+    planner.plan_listeners(&pairing);
     planner.delete_unused_groups(&pairing);
     if rules_differ {
         planner
@@ -90,7 +91,7 @@ pub fn plan_targets_only(
     targets: &Targets,
     observed: &ObservedState,
 ) -> Vec<PlannedAction> {
-    let resolved = ResolvedInput {
+    let input = PlanInput {
         vpc: VpcId::from(""),
         tags: Tags::new(),
         subnets: None,
@@ -98,35 +99,33 @@ pub fn plan_targets_only(
         targets: targets.clone(),
         rules_digest: Digest(0),
     };
-    let mut planner = Planner { desired, resolved: &resolved, observed, actions: Vec::new() };
-    planner.sync_targets(&TargetGroupPairing::of(desired, observed));
+    let mut planner = Planner { desired, input: &input, observed, actions: Vec::new() };
+    planner.plan_existing_targets(&TargetGroupPairing::new(desired, observed));
     planner.actions
 }
 
 /// Keys of tags.
-type Keys = Vec<Box<str>>;
+type TagKeys = Vec<Box<str>>;
 
+/// Collects the actions of a plan.
 struct Planner<'a> {
     desired: &'a DesiredLoadBalancer,
-    resolved: &'a ResolvedInput,
+    input: &'a PlanInput,
     observed: &'a ObservedState,
     actions: Vec<PlannedAction>,
 }
 
 impl Planner<'_> {
-    fn add(&mut self, action: ActionKind, why: impl Into<Box<str>>) {
+    fn add(&mut self, action: ActionKind, reason: impl Into<Box<str>>) {
         self.actions
-            .push(PlannedAction { action, reason: why.into() });
+            .push(PlannedAction { action, reason: reason.into() });
     }
 
+    /// Plans the creation of the load balancer, and of settings that creation cannot set.
     fn create_load_balancer(&mut self) -> Result<(), CloudError> {
         let desired = self.desired;
-        let resolved = self.resolved;
-        let Some(subnets) = resolved
-            .subnets
-            .clone()
-            .filter(|subnets| !subnets.is_empty())
-        else {
+        let input = self.input;
+        let Some(subnets) = input.subnets.clone().filter(|subnets| !subnets.is_empty()) else {
             return Err(CloudError::invalid_input(
                 "could not find any suitable subnets for creating the ELB",
             ));
@@ -136,29 +135,30 @@ impl Planner<'_> {
             scheme: desired.scheme,
             ip_address_type: desired.ip_address_type,
             subnets,
-            security_groups: resolved.groups.clone(),
+            security_groups: input.groups.clone(),
             ipv6_source_nat: desired.ipv6_source_nat,
-            tags: resolved.tags.clone(),
+            tags: input.tags.clone(),
         };
-        let why = format!("service {} has no load balancer", desired.owner.key());
-        self.add(ActionKind::CreateLoadBalancer(Box::new(create)), why);
+        let reason = format!("service {} has no load balancer", desired.owner.key());
+        self.add(ActionKind::CreateLoadBalancer(Box::new(create)), reason);
         // A new load balancer is created without this setting; AWS' default is on.
-        if desired.security.private_link_rules == Some(false) && !resolved.groups.is_empty() {
-            let action = ActionKind::SetSecurityGroups(resolved.groups.clone(), Some(false));
+        if desired.security.private_link_rules == Some(false) && !input.groups.is_empty() {
+            let action = ActionKind::SetSecurityGroups(input.groups.clone(), Some(false));
             self.add(action, "rules for PrivateLink are to be off");
         }
         let attributes =
             without_defaults(&self.desired.attributes, &default_attributes::load_balancer());
         if !attributes.is_empty() {
-            let why = format!("{} differ from AWS' defaults", keys(&attributes));
-            self.add(ActionKind::ModifyLoadBalancerAttributes(attributes), why);
+            let reason = format!("{} differ from AWS' defaults", join_keys(&attributes));
+            self.add(ActionKind::ModifyLoadBalancerAttributes(attributes), reason);
         }
         Ok(())
     }
 
+    /// Plans changes of an existing load balancer's settings.
     fn update_load_balancer(&mut self, observed: &ObservedLoadBalancer) -> Result<(), CloudError> {
         let desired = self.desired;
-        let load_balancer = &observed.load_balancer;
+        let load_balancer = &observed.resource;
         if let Some(scheme) = load_balancer
             .scheme
             .filter(|scheme| *scheme != desired.scheme)
@@ -168,50 +168,50 @@ impl Planner<'_> {
                 desired.scheme, load_balancer.name
             )));
         }
-        let old_type = load_balancer
+        let previous_type = load_balancer
             .ip_address_type
             .filter(|current| *current != desired.ip_address_type);
         let ipv6_source_nat = desired
             .ipv6_source_nat
             .filter(|on| *on != load_balancer.ipv6_source_nat.unwrap_or(false));
         let mut changes = SubnetSettings { ipv6_source_nat, ip_address_type: None };
-        if old_type.is_some() && ipv6_source_nat.is_some() {
-            // UDP requires both families together with prefixes: neither may change alone.
+        if previous_type.is_some() && ipv6_source_nat.is_some() {
+            // UDP needs both families together with prefixes, so that neither may change alone.
             changes.ip_address_type = Some(desired.ip_address_type);
-            self.subnets(load_balancer, &changes)?;
+            self.plan_subnets(load_balancer, &changes)?;
         } else if desired.ip_address_type == IpAddressType::Dualstack {
-            // An IPv6 prefix requires both families, so these are enabled first.
-            self.ip_address_type(old_type);
-            self.subnets(load_balancer, &changes)?;
+            // An IPv6 prefix needs both families, so that these are enabled first.
+            self.plan_ip_address_type(previous_type);
+            self.plan_subnets(load_balancer, &changes)?;
         } else {
-            self.subnets(load_balancer, &changes)?;
-            self.ip_address_type(old_type);
+            self.plan_subnets(load_balancer, &changes)?;
+            self.plan_ip_address_type(previous_type);
         }
-        self.security_groups(observed);
+        self.plan_security_groups(observed);
         if let Some(attributes) = &observed.attributes {
             let differing = changed_attributes(&desired.attributes, attributes);
             if !differing.is_empty() {
-                let why = format!("{} differ", keys(&differing));
-                self.add(ActionKind::ModifyLoadBalancerAttributes(differing), why);
+                let reason = format!("{} differ", join_keys(&differing));
+                self.add(ActionKind::ModifyLoadBalancerAttributes(differing), reason);
             }
         }
         Ok(())
     }
 
-    fn ip_address_type(&mut self, old: Option<IpAddressType>) {
+    fn plan_ip_address_type(&mut self, old: Option<IpAddressType>) {
         let Some(old) = old else { return };
-        let why = format!("address families are {old}");
-        self.add(ActionKind::SetIpAddressType(self.desired.ip_address_type), why);
+        let reason = format!("address families are {old}");
+        self.add(ActionKind::SetIpAddressType(self.desired.ip_address_type), reason);
     }
 
     /// Plans the change of subnets, and of the settings that AWS changes together with them.
-    fn subnets(
+    fn plan_subnets(
         &mut self,
         load_balancer: &LoadBalancer,
         changes: &SubnetSettings,
     ) -> Result<(), CloudError> {
         // Without a choice of subnets, only the IPv6 prefixes may change.
-        let Some(mappings) = &self.resolved.subnets else {
+        let Some(mappings) = &self.input.subnets else {
             self.check_kept_addresses(load_balancer)?;
             if changes.ipv6_source_nat.is_some() {
                 let existing = existing_mappings(load_balancer, changes);
@@ -220,7 +220,6 @@ impl Planner<'_> {
             return Ok(());
         };
         check_fixed_addresses(load_balancer, mappings)?;
-        // Then set the subnets, if they or the prefixes differ.
         let current: BTreeSet<SubnetId> = load_balancer
             .zones
             .iter()
@@ -233,8 +232,8 @@ impl Planner<'_> {
         if chosen != current || changes.ipv6_source_nat.is_some() {
             let added = join_ids(chosen.difference(&current));
             let removed = join_ids(current.difference(&chosen));
-            let why = subnets_reason(&added, &removed).unwrap_or_else(|| changes.reason());
-            self.add(changes.action(mappings.clone(), !removed.is_empty()), why);
+            let reason = subnets_reason(&added, &removed).unwrap_or_else(|| changes.reason());
+            self.add(changes.action(mappings.clone(), !removed.is_empty()), reason);
         }
         Ok(())
     }
@@ -254,10 +253,10 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn security_groups(&mut self, observed: &ObservedLoadBalancer) {
-        let load_balancer = &observed.load_balancer;
+    fn plan_security_groups(&mut self, observed: &ObservedLoadBalancer) {
+        let load_balancer = &observed.resource;
         let current: BTreeSet<_> = load_balancer.security_groups.iter().collect();
-        let desired: BTreeSet<_> = self.resolved.groups.iter().collect();
+        let desired: BTreeSet<_> = self.input.groups.iter().collect();
         // A load balancer that was created without security groups cannot get any.
         if current.is_empty() {
             return;
@@ -272,34 +271,34 @@ impl Planner<'_> {
         let groups = if desired.is_empty() {
             &load_balancer.security_groups
         } else {
-            &self.resolved.groups
+            &self.input.groups
         };
-        let why = if groups_differ {
+        let reason = if groups_differ {
             "security groups differ"
         } else {
             "rules for PrivateLink differ"
         };
-        self.add(ActionKind::SetSecurityGroups(groups.clone(), private_link_rules), why);
+        self.add(ActionKind::SetSecurityGroups(groups.clone(), private_link_rules), reason);
     }
 
     /// Plans tag changes of existing objects. New objects get their tags at creation.
-    fn tags(&mut self) {
-        let desired = &self.resolved.tags;
+    fn plan_tags(&mut self) {
+        let desired = &self.input.tags;
         let obsolete: BTreeSet<_> = self
             .observed
             .removable_tag_keys
             .iter()
             .filter(|key| !desired.contains_key(*key))
             .collect();
-        // First, collect the objects that need the same change, since one request can tag several.
+        // Collect the objects that need the same change, because one request can tag several.
         let mut arns_by_missing_tags: Vec<(Tags, Vec<Box<str>>)> = Vec::new();
-        let mut arns_by_obsolete_keys: Vec<(Keys, Vec<Box<str>>)> = Vec::new();
+        let mut arns_by_obsolete_keys: Vec<(TagKeys, Vec<Box<str>>)> = Vec::new();
         for (arn, tags) in tagged_objects(self.observed) {
             let missing = changed_attributes(desired, tags);
             if !missing.is_empty() {
                 push_grouped(&mut arns_by_missing_tags, missing, arn.into());
             }
-            let obsolete_here: Keys = obsolete
+            let obsolete_here: TagKeys = obsolete
                 .iter()
                 .filter(|key| tags.contains_key(**key))
                 .map(|key| (*key).clone())
@@ -308,39 +307,41 @@ impl Planner<'_> {
                 push_grouped(&mut arns_by_obsolete_keys, obsolete_here, arn.into());
             }
         }
-        // Then plan one action for each group.
         for (tags, arns) in arns_by_missing_tags {
-            let why = format!("tags {} differ", keys(&tags));
+            let reason = format!("tags {} differ", join_keys(&tags));
             for chunk in arns.chunks(MAX_TAGGED) {
-                self.add(ActionKind::AddTags(chunk.to_vec(), tags.clone()), why.clone());
+                self.add(ActionKind::AddTags(chunk.to_vec(), tags.clone()), reason.clone());
             }
         }
         for (keys, arns) in arns_by_obsolete_keys {
-            let why = format!("tags {} are not wanted any more", keys.join(", "));
+            let reason = format!("tags {} are no longer desired", keys.join(", "));
             for chunk in arns.chunks(MAX_TAGGED) {
-                self.add(ActionKind::RemoveTags(chunk.to_vec(), keys.clone()), why.clone());
+                self.add(ActionKind::RemoveTags(chunk.to_vec(), keys.clone()), reason.clone());
             }
         }
     }
 
-    /// Plans the clean-up of security groups that are detached from the load balancer, now or
-    /// earlier, after everything that needs them.
+    /// Plans the clean-up of security groups that this plan or an earlier one detached from the
+    /// load balancer.
     fn clean_up_detached_groups(&mut self) {
         let Some(observed) = &self.observed.load_balancer else {
             return;
         };
-        let planned = self.actions.iter().find_map(|step| match &step.action {
-            ActionKind::SetSecurityGroups(groups, _) => Some(groups),
-            _ => None,
-        });
-        let current = &observed.load_balancer.security_groups;
-        let remaining = planned.unwrap_or(current);
+        let planned_groups = self
+            .actions
+            .iter()
+            .find_map(|planned| match &planned.action {
+                ActionKind::SetSecurityGroups(groups, _) => Some(groups),
+                _ => None,
+            });
+        let current = &observed.resource.security_groups;
+        let remaining = planned_groups.unwrap_or(current);
         let mut detached: Vec<SecurityGroupId> = Vec::new();
         for group in current
             .iter()
             .chain(&self.observed.detached_security_groups)
         {
-            let in_use = remaining.contains(group) || self.resolved.groups.contains(group);
+            let in_use = remaining.contains(group) || self.input.groups.contains(group);
             if !in_use && !detached.contains(group) {
                 detached.push(group.clone());
             }
@@ -348,7 +349,7 @@ impl Planner<'_> {
         if !detached.is_empty() {
             self.add(
                 ActionKind::CleanUpSecurityGroups(detached),
-                "they are not on the load balancer any more",
+                "they are no longer on the load balancer",
             );
         }
     }
@@ -400,7 +401,7 @@ fn check_fixed_addresses(
     Ok(())
 }
 
-/// Tells whether a zone has another address than the desired one.
+/// Returns true if a zone has another address than the desired one.
 fn has_other_address(zone: &LoadBalancerZone, desired: &SubnetMapping) -> bool {
     let other_allocation = desired
         .allocation
@@ -420,13 +421,13 @@ fn has_other_address(zone: &LoadBalancerZone, desired: &SubnetMapping) -> bool {
 fn tagged_objects(observed: &ObservedState) -> Vec<(&str, &Tags)> {
     let mut objects = Vec::new();
     if let Some(observed) = &observed.load_balancer {
-        objects.push((observed.load_balancer.arn.as_str(), &observed.tags));
+        objects.push((observed.resource.arn.as_str(), &observed.tags));
         for listener in &observed.listeners {
-            objects.push((listener.listener.arn.as_str(), &listener.tags));
+            objects.push((listener.resource.arn.as_str(), &listener.tags));
         }
     }
     for group in &observed.target_groups {
-        objects.push((group.group.arn.as_str(), &group.tags));
+        objects.push((group.resource.arn.as_str(), &group.tags));
     }
     objects
         .into_iter()
@@ -438,21 +439,21 @@ fn join_ids<'a>(ids: impl Iterator<Item = &'a SubnetId>) -> String {
     ids.map(SubnetId::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// Says why subnets are set; `None` if the same ones stay.
+/// Describes how the subnets differ; `None` if they do not.
 fn subnets_reason(added: &str, removed: &str) -> Option<String> {
     if added.is_empty() && removed.is_empty() {
         None
     } else if removed.is_empty() {
         Some(format!("subnets {added} are missing"))
     } else if added.is_empty() {
-        Some(format!("subnets {removed} are not wanted"))
+        Some(format!("subnets {removed} are not desired"))
     } else {
-        Some(format!("subnets {added} are missing, {removed} not wanted"))
+        Some(format!("subnets {added} are missing, {removed} are not desired"))
     }
 }
 
-/// Returns an address of a zone that is not desired. Kinds of addresses that the Service does not
-/// request do not matter.
+/// Returns the first address of a zone that is not desired. Ignores kinds of addresses that the
+/// Service does not request.
 fn undesired_address<'a>(
     zone: &'a LoadBalancerZone,
     desired: &DesiredLoadBalancer,
@@ -529,7 +530,7 @@ fn changed_attributes(desired: &Attributes, observed: &Attributes) -> Attributes
         .collect()
 }
 
-fn keys(attributes: &Attributes) -> String {
+fn join_keys(attributes: &Attributes) -> String {
     attributes
         .keys()
         .map(|key| &**key)

@@ -266,7 +266,7 @@ fn discover<'a>(
     settings: &Settings,
     desired: &DesiredLoadBalancer,
 ) -> Result<Vec<&'a Subnet>, CloudError> {
-    // First, collect the subnets of the cluster, and those of no cluster.
+    // Collect the subnets of the cluster, and those of no cluster.
     let is_internal = desired.scheme == Scheme::Internal;
     let is_dualstack = desired.ip_address_type == IpAddressType::Dualstack;
     let mut candidates: Vec<&Subnet> = vpc
@@ -304,7 +304,7 @@ fn discover<'a>(
     if !best_by_zone.is_empty() {
         return Ok(best_by_zone.into_values().collect());
     }
-    // Finally, say why none is suitable.
+    // Explain why no subnet is suitable.
     let mut message = "could not find any suitable subnets for creating the ELB".to_owned();
     if !unsuitable.is_empty() {
         let ids = unsuitable.into_iter().collect::<Vec<_>>().join(", ");
@@ -326,7 +326,7 @@ fn preference<'a>(subnet: &'a Subnet, role: &str, cluster: &Cluster) -> (bool, b
     (!subnet.tags.contains_key(role), !cluster.has(&subnet.tags), &subnet.id)
 }
 
-/// Tells whether a subnet's route table has a route to an internet gateway.
+/// Returns true if a subnet's route table has a route to an internet gateway.
 fn is_public(vpc: &VpcSnapshot, subnet: &SubnetId) -> Result<bool, CloudError> {
     let associated = vpc
         .tables
@@ -344,7 +344,7 @@ fn is_public(vpc: &VpcSnapshot, subnet: &SubnetId) -> Result<bool, CloudError> {
     Ok(gateways.any(|gateway| gateway.starts_with("igw")))
 }
 
-/// Tells whether a subnet is in an availability zone, not in a local or Wavelength zone.
+/// Returns true if a subnet is in an availability zone, not in a local or Wavelength zone.
 fn is_ordinary_zone(vpc: &VpcSnapshot, subnet: &Subnet) -> Result<bool, CloudError> {
     match vpc.zones.get(&subnet.zone) {
         Some(zone) => Ok(&*zone.zone_type == "availability-zone"),

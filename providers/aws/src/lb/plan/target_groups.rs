@@ -9,7 +9,7 @@ use super::{
     action::{ActionKind, TargetGroupRef},
     changed_attributes,
     default_attributes::{self, without_defaults},
-    keys,
+    join_keys,
 };
 use crate::{
     api::{
@@ -25,8 +25,8 @@ use crate::{
 
 /// Maximum number of targets per request.
 const MAX_TARGETS: usize = 200;
-/// How many names a target group may have, so that a new group can replace one that cannot be
-/// changed. That many unchangeable groups at a time do not occur.
+/// Number of alternative names of a target group, so that a new group can replace one that cannot
+/// be changed. More unchangeable groups at a time do not occur.
 const MAX_NAMES: usize = 4;
 
 /// The existing target group of each listener.
@@ -37,11 +37,12 @@ pub(super) struct TargetGroupPairing<'a> {
 
 pub(super) struct ListenerGroupPair<'a> {
     pub(super) desired: &'a DesiredListener,
-    /// The group that it keeps or takes over; `None` for a new one.
+    /// The existing group that the listener keeps or takes over; `None` if it gets a new one.
     group: Option<&'a ObservedTargetGroup>,
-    /// Name of a new group.
+    /// The name of a new group.
     name: Box<str>,
-    /// A group of ours that cannot serve this listener but has the name that the new group needs.
+    /// An existing group of the Service that has the name of the new group and must be deleted
+    /// first.
     name_conflict: Option<&'a ObservedTargetGroup>,
 }
 
@@ -52,7 +53,7 @@ impl ListenerGroupPair<'_> {
 
     pub(super) fn group(&self) -> TargetGroupRef {
         match self.group {
-            Some(observed) => TargetGroupRef::Existing(observed.group.arn.clone()),
+            Some(observed) => TargetGroupRef::Existing(observed.resource.arn.clone()),
             None => TargetGroupRef::New(self.key()),
         }
     }
@@ -68,19 +69,18 @@ impl<'a> ListenerGroupPair<'a> {
     ) -> Self {
         let first_name = &listener.target_group.name;
         let conflict = observed.group_by_name(first_name);
-        // A group that another listener keeps, as after a manual change, continues to serve that
-        // one.
-        let is_used = conflict.is_some_and(|group| kept.contains(&group.group.arn));
-        // A group whose health check cannot be changed serves until a new one with another name
-        // takes over.
-        let is_unmodifiable =
-            conflict.is_some_and(|group| observed.unmodifiable_groups.contains(&group.group.arn));
+        // After a manual change, another listener may keep the group of that name.
+        let is_used = conflict.is_some_and(|group| kept.contains(&group.resource.arn));
+        // A group whose health check cannot be changed serves until a new group with another name
+        // replaces it.
+        let is_unmodifiable = conflict
+            .is_some_and(|group| observed.unmodifiable_groups.contains(&group.resource.arn));
         let max_names = if is_used || is_unmodifiable {
             MAX_NAMES
         } else {
             1
         };
-        let free_name = names_of(desired, listener)
+        let free_name = candidate_names(desired, listener)
             .take(max_names)
             .find(|name| observed.group_by_name(name).is_none());
         let name_conflict = if free_name.is_none() && !is_used {
@@ -101,35 +101,35 @@ impl<'a> TargetGroupPairing<'a> {
     /// Pairs listeners with groups. A listener keeps its group if that can serve it. The others
     /// take a group that no desired listener uses: first one with the right name, left by an
     /// interrupted sync, then one of a listener on the same port that will be deleted.
-    pub(super) fn of(desired: &'a DesiredLoadBalancer, observed: &'a ObservedState) -> Self {
-        // First, keep the groups of existing listeners.
+    pub(super) fn new(desired: &'a DesiredLoadBalancer, observed: &'a ObservedState) -> Self {
+        // Existing listeners keep their groups.
         let mut kept = BTreeSet::new();
         let mut groups: Vec<Option<&ObservedTargetGroup>> = Vec::new();
         for listener in &desired.listeners {
             let group = current_group(listener, observed).filter(|group| {
-                can_serve(group, listener, observed) && !kept.contains(&group.group.arn)
+                can_serve(group, listener, observed) && !kept.contains(&group.resource.arn)
             });
-            kept.extend(group.map(|group| group.group.arn.clone()));
+            kept.extend(group.map(|group| group.resource.arn.clone()));
             groups.push(group);
         }
-        // Then look for unused groups for the other listeners.
+        // The other listeners take unused groups.
         for (listener, group) in desired.listeners.iter().zip(&mut groups) {
             if group.is_some() {
                 continue;
             }
-            let names: Vec<_> = names_of(desired, listener).take(MAX_NAMES).collect();
+            let names: Vec<_> = candidate_names(desired, listener).take(MAX_NAMES).collect();
             let named = observed
                 .target_groups
                 .iter()
-                .filter(|group| names.contains(&group.group.name));
+                .filter(|group| names.contains(&group.resource.name));
             *group = named
                 .chain(groups_on_port(listener, observed))
                 .find(|group| {
-                    can_serve(group, listener, observed) && !kept.contains(&group.group.arn)
+                    can_serve(group, listener, observed) && !kept.contains(&group.resource.arn)
                 });
-            kept.extend(group.map(|group| group.group.arn.clone()));
+            kept.extend(group.map(|group| group.resource.arn.clone()));
         }
-        // Finally, name the groups that will be created.
+        // Listeners that are still without a group get a new one.
         let mut pairs = Vec::new();
         for (listener, group) in desired.listeners.iter().zip(groups) {
             pairs.push(match group {
@@ -152,7 +152,7 @@ fn current_group<'a>(
     observed: &'a ObservedState,
 ) -> Option<&'a ObservedTargetGroup> {
     let listener = observed.listener(desired.key())?;
-    observed.group(listener.listener.target_group.as_ref()?)
+    observed.group(listener.resource.target_group.as_ref()?)
 }
 
 /// Returns the target groups of the existing listeners on the port of a desired one.
@@ -165,12 +165,12 @@ fn groups_on_port<'a>(
         .load_balancer
         .iter()
         .flat_map(|load_balancer| &load_balancer.listeners)
-        .filter(move |listener| listener.listener.port == port)
-        .filter_map(|listener| observed.group(listener.listener.target_group.as_ref()?))
+        .filter(move |listener| listener.resource.port == port)
+        .filter_map(|listener| observed.group(listener.resource.target_group.as_ref()?))
 }
 
 /// Returns the names that the group of a listener may have, in order of preference.
-fn names_of<'a>(
+fn candidate_names<'a>(
     desired: &'a DesiredLoadBalancer,
     listener: &'a DesiredListener,
 ) -> impl Iterator<Item = Box<str>> + 'a {
@@ -179,13 +179,13 @@ fn names_of<'a>(
     })
 }
 
-/// Tells whether a group can serve a listener, as it is or with another health check.
+/// Returns true if a group can serve a listener, as it is or with another health check.
 fn can_serve(
     candidate: &ObservedTargetGroup,
     listener: &DesiredListener,
     observed: &ObservedState,
 ) -> bool {
-    let group = &candidate.group;
+    let group = &candidate.resource;
     let desired = &listener.target_group;
     if observed.unmodifiable_groups.contains(&group.arn)
         && health_check_differs(group, &desired.health_check)
@@ -198,7 +198,7 @@ fn can_serve(
         && group.ip_address_type.unwrap_or(IpAddressType::Ipv4) == family(desired)
 }
 
-/// Tells whether the health check of a group differs from the desired one, or is unknown.
+/// Returns true if the health check of a group differs from the desired one, or is unknown.
 fn health_check_differs(group: &TargetGroup, desired: &HealthCheck) -> bool {
     match &group.health_check {
         Some(current) => differs(current, desired),
@@ -213,7 +213,7 @@ fn family(target_group: &DesiredTargetGroup) -> IpAddressType {
     }
 }
 
-/// Tells whether a health check differs from the desired one. Settings that are left to AWS are
+/// Returns true if a health check differs from the desired one. Settings that are left to AWS are
 /// ignored.
 pub fn differs(current: &HealthCheck, desired: &HealthCheck) -> bool {
     let mut desired = desired.clone();
@@ -231,68 +231,69 @@ impl Planner<'_> {
     /// Service is interrupted meanwhile.
     pub(super) fn delete_conflicting_groups(&mut self, pairing: &TargetGroupPairing<'_>) {
         for conflict in pairing.pairs.iter().filter_map(|pair| pair.name_conflict) {
-            let arn = &conflict.group.arn;
+            let arn = &conflict.resource.arn;
             let listeners = self
                 .observed
                 .load_balancer
                 .iter()
                 .flat_map(|load_balancer| &load_balancer.listeners);
             for listener in listeners {
-                if listener.listener.target_group.as_ref() == Some(arn) {
-                    let why = format!("target group {} has to be made anew", conflict.group.name);
-                    self.add(ActionKind::DeleteListener(listener.listener.arn.clone()), why);
+                if listener.resource.target_group.as_ref() == Some(arn) {
+                    let reason =
+                        format!("target group {} must be replaced", conflict.resource.name);
+                    self.add(ActionKind::DeleteListener(listener.resource.arn.clone()), reason);
                 }
             }
             self.add(ActionKind::DeleteTargetGroup(arn.clone()), "another one needs its name");
         }
     }
 
-    pub(super) fn groups(&mut self, pairing: &TargetGroupPairing<'_>) {
+    pub(super) fn plan_groups(&mut self, pairing: &TargetGroupPairing<'_>) {
         for pair in &pairing.pairs {
             match pair.group {
-                Some(observed) => self.existing_group(pair, observed),
-                None => self.new_group(pair),
+                Some(observed) => self.update_group(pair, observed),
+                None => self.create_group(pair),
             }
         }
     }
 
-    fn new_group(&mut self, pair: &ListenerGroupPair<'_>) {
+    fn create_group(&mut self, pair: &ListenerGroupPair<'_>) {
         let key = pair.key();
         let target_group = &pair.desired.target_group;
         let create = CreateTargetGroup {
             name: pair.name.clone(),
             protocol: target_group.protocol,
             port: target_group.port,
-            vpc: self.resolved.vpc.clone(),
+            vpc: self.input.vpc.clone(),
             target_type: target_group.target_type,
             ip_address_type: Some(family(target_group))
                 .filter(|family| *family != IpAddressType::Ipv4),
             health_check: target_group.health_check.clone(),
-            tags: self.resolved.tags.clone(),
+            tags: self.input.tags.clone(),
         };
-        let why = format!("listener {}/{} has no fitting target group", key.1, key.0);
-        self.add(ActionKind::CreateTargetGroup(key, Box::new(create)), why);
+        let reason = format!("listener {}/{} has no fitting target group", key.1, key.0);
+        self.add(ActionKind::CreateTargetGroup(key, Box::new(create)), reason);
         let attributes = without_defaults(
             &target_group.attributes,
             &default_attributes::target_group(target_group.target_type, target_group.protocol),
         );
         if !attributes.is_empty() {
-            let why = format!("{} differ from AWS' defaults", keys(&attributes));
+            let reason = format!("{} differ from AWS' defaults", join_keys(&attributes));
             self.add(
                 ActionKind::ModifyTargetGroupAttributes(TargetGroupRef::New(key), attributes),
-                why,
+                reason,
             );
         }
-        for chunk in self.targets(key).chunks(MAX_TARGETS) {
+        for chunk in self.desired_targets(key).chunks(MAX_TARGETS) {
             let register = ActionKind::RegisterTargets(TargetGroupRef::New(key), chunk.to_vec());
             self.add(register, format!("{} targets are missing", chunk.len()));
         }
     }
 
-    fn existing_group(&mut self, pair: &ListenerGroupPair<'_>, observed: &ObservedTargetGroup) {
-        let arn = &observed.group.arn;
+    fn update_group(&mut self, pair: &ListenerGroupPair<'_>, observed: &ObservedTargetGroup) {
+        let arn = &observed.resource.arn;
         let target_group = &pair.desired.target_group;
-        if health_check_differs(&observed.group, &target_group.health_check) {
+        if health_check_differs(&observed.resource, &target_group.health_check) {
             let modify =
                 ActionKind::ModifyTargetGroup(arn.clone(), target_group.health_check.clone());
             self.add(modify, "health check differs");
@@ -300,12 +301,12 @@ impl Planner<'_> {
         if let Some(attributes) = &observed.attributes {
             let differing = changed_attributes(&target_group.attributes, attributes);
             if !differing.is_empty() {
-                let why = format!("{} differ", keys(&differing));
+                let reason = format!("{} differ", join_keys(&differing));
                 let group = TargetGroupRef::Existing(arn.clone());
-                self.add(ActionKind::ModifyTargetGroupAttributes(group, differing), why);
+                self.add(ActionKind::ModifyTargetGroupAttributes(group, differing), reason);
             }
         }
-        let desired = self.targets(pair.key());
+        let desired = self.desired_targets(pair.key());
         self.plan_targets(observed, &desired);
     }
 
@@ -315,7 +316,7 @@ impl Planner<'_> {
         let Some(registered) = &observed.targets else {
             return;
         };
-        let arn = &observed.group.arn;
+        let arn = &observed.resource.arn;
         let desired_targets = registered_targets(desired);
         let surplus: Vec<_> = registered
             .iter()
@@ -328,30 +329,30 @@ impl Planner<'_> {
             .map(|(_, target)| target.clone())
             .collect();
         for chunk in surplus.chunks(MAX_TARGETS) {
-            let why = format!("{} targets are not wanted", chunk.len());
-            self.add(ActionKind::DeregisterTargets(arn.clone(), chunk.to_vec()), why);
+            let reason = format!("{} targets are not desired", chunk.len());
+            self.add(ActionKind::DeregisterTargets(arn.clone(), chunk.to_vec()), reason);
         }
         for chunk in missing.chunks(MAX_TARGETS) {
-            let why = format!("{} targets are missing", chunk.len());
+            let reason = format!("{} targets are missing", chunk.len());
             self.add(
                 ActionKind::RegisterTargets(TargetGroupRef::Existing(arn.clone()), chunk.to_vec()),
-                why,
+                reason,
             );
         }
     }
 
     /// Plans the targets of existing groups.
-    pub(super) fn sync_targets(&mut self, pairing: &TargetGroupPairing<'_>) {
+    pub(super) fn plan_existing_targets(&mut self, pairing: &TargetGroupPairing<'_>) {
         for pair in &pairing.pairs {
             if let Some(observed) = pair.group {
-                let desired = self.targets(pair.key());
+                let desired = self.desired_targets(pair.key());
                 self.plan_targets(observed, &desired);
             }
         }
     }
 
-    fn targets(&self, key: ListenerKey) -> Vec<Target> {
-        let desired = self.resolved.targets.get(&key).into_iter().flatten();
+    fn desired_targets(&self, key: ListenerKey) -> Vec<Target> {
+        let desired = self.input.targets.get(&key).into_iter().flatten();
         registered_targets(desired).into_values().collect()
     }
 
@@ -362,10 +363,10 @@ impl Planner<'_> {
             .pairs
             .iter()
             .filter_map(|pair| pair.name_conflict)
-            .map(|conflict| &conflict.group.arn)
+            .map(|conflict| &conflict.resource.arn)
             .collect();
         for group in &self.observed.target_groups {
-            let arn = &group.group.arn;
+            let arn = &group.resource.arn;
             if !pairing.kept.contains(arn) && !already_deleted.contains(arn) {
                 self.add(ActionKind::DeleteTargetGroup(arn.clone()), "no listener needs it");
             }

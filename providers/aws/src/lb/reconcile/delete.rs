@@ -1,6 +1,8 @@
-//! Deletes all objects of a Service: load balancer, target groups, security group rules and groups,
-//! in this order, each whether or not the ones before it exist. Ownership alone decides what is
-//! deleted: the Service may be invalid, changed or deleted.
+//! Deletes all objects of a Service, in this order: load balancer, target groups, security group
+//! rules, security groups. Each step runs even if the objects of the earlier ones do not exist.
+//!
+//! Only the ownership tags decide which objects are deleted, because the Service may be invalid,
+//! changed or deleted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,39 +34,40 @@ use crate::{
     ownership_tags::Cluster,
 };
 
-/// What to delete.
+/// Identifies the objects to delete.
 pub(in crate::lb) struct DeleteInput<'a> {
     pub(in crate::lb) owner: &'a ServiceKey,
-    /// Names that its load balancer may have.
+    /// Names that the load balancer may have.
     pub(in crate::lb) names: &'a [Box<str>],
-    /// Security groups that must not be deleted, because they are not ours.
+    /// Security groups that the Service names itself and that must not be deleted.
     pub(in crate::lb) keep_security_groups: &'a [SecurityGroupId],
 }
 
 impl LoadBalancerReconciler {
-    /// Deletes all objects of a Service.
+    /// Deletes all objects of a Service. Continues an earlier deletion that is pending.
     pub(in crate::lb) async fn delete(
         &self,
         op: &Op,
         input: &DeleteInput<'_>,
     ) -> Result<Progress, CloudError> {
         let mut state = self.sync_states.take(&input.owner.uid);
-        let before = state.changed_at;
+        let changed_at = state.changed_at;
         let result = self.delete_all(op, input, &mut state).await;
-        // A call that only read has changed nothing.
-        if state.changed_at != before {
+        // A call that only read must not make listings outdated.
+        if state.changed_at != changed_at {
             state.changed_at = Some(Instant::now());
         }
         match &result {
             Ok(Progress::Done) => self.sync_states.forget(&input.owner.uid),
             _ => self.sync_states.put(&input.owner.uid, state),
         }
-        if let Ok(Progress::Pending { after, why }) = &result {
-            warn_if_slow(op, *after, why);
+        if let Ok(Progress::Pending { after, why: reason }) = &result {
+            warn_if_slow(op, *after, reason);
         }
         result.map_err(as_transient)
     }
 
+    /// Deletes what still exists, and records in `state` how far the deletion is.
     async fn delete_all(
         &self,
         op: &Op,
@@ -73,28 +76,15 @@ impl LoadBalancerReconciler {
     ) -> Result<Progress, CloudError> {
         let mut deferred = Vec::new();
         if !state.load_balancer_deleted {
-            let found = state
-                .responses
-                .finish(self.find_all(op, input, state).await)?;
+            let result = self.find_all(op, input, state).await;
+            let found = state.responses.finish(result)?;
             state.changed_at = Some(Instant::now());
-            // A deletion invalidates the observed state. The names are kept, because they are in
-            // the descriptions of rules.
+            // A deletion makes the observed state outdated.
             state.invalidate();
-            // Rules under the name of somebody else's load balancer are somebody else's.
-            for name in input.names {
-                if !found.names_taken.contains(name) {
-                    state.deleted_names.insert(name.clone());
-                }
-            }
-            for load_balancer in &found.load_balancers {
-                state.deleted_names.insert(load_balancer.name.clone());
-            }
-            state
-                .deleting_target_groups
-                .clone_from(&found.target_groups);
+            record_deletion(state, input, &found);
             for load_balancer in &found.load_balancers {
                 if let Some(deferred) = self.delete_load_balancer(op, load_balancer).await? {
-                    // As long as it exists it needs its rules and groups.
+                    // As long as the load balancer exists, it needs its rules and groups.
                     return Ok(deferred.into());
                 }
             }
@@ -102,7 +92,7 @@ impl LoadBalancerReconciler {
             let result = self
                 .delete_target_groups(op, &mut state.deleting_target_groups)
                 .await;
-            // Also after an error: deleted groups need no second request.
+            // Also after an error: groups that are deleted need no second request.
             state
                 .to_clean_up
                 .target_groups
@@ -116,15 +106,15 @@ impl LoadBalancerReconciler {
                 .security_groups
                 .clean_up(op, input.owner, name, input.keep_security_groups)
                 .await?;
-            if let Progress::Pending { after, why } = progress {
-                deferred.push(Deferred { after, why });
+            if let Progress::Pending { after, why: reason } = progress {
+                deferred.push(Deferred { after, reason });
             }
         }
         Ok(retry_delay::earliest(deferred))
     }
 
-    /// Finds the load balancers and target groups of a Service: in the sync state, by name, and by
-    /// tags.
+    /// Finds the existing load balancers and target groups of a Service. They are searched in the
+    /// sync state, by name and by tags.
     // length: each read depends on the results of those before it
     async fn find_all(
         &self,
@@ -135,7 +125,7 @@ impl LoadBalancerReconciler {
         let observer = self.observer.with_response_cache(&state.responses);
         let scope = &observer.scope;
         let ownership = OwnershipCheck { cluster: &self.scope.cluster, owner: input.owner };
-        // First, collect candidates by name and from the sync state.
+        // Load balancers with a name of the Service, and those in the sync state, are candidates.
         let mut candidates: BTreeMap<LoadBalancerArn, LoadBalancer> = BTreeMap::new();
         for name in input.names {
             if let Some(load_balancer) = observer.get_by_name(op, name).await? {
@@ -145,9 +135,9 @@ impl LoadBalancerReconciler {
         let remembered = remembered_load_balancers(state);
         candidates.extend(remembered.clone());
         let remembered_groups = remembered_target_groups(state);
-        // Then read the tags of all candidates.
+        // Read the tags of all candidates together, with those of possible target groups.
         let listed = listing::list_target_groups(scope, op).await?;
-        let possible_groups = target_groups_of(input.owner, &listed, &candidates, None);
+        let possible_groups = find_possible_groups(input.owner, &listed, &candidates, None);
         let mut arns: BTreeSet<Box<str>> = BTreeSet::new();
         arns.extend(candidates.keys().map(|arn| arn.as_str().into()));
         arns.extend(
@@ -157,27 +147,28 @@ impl LoadBalancerReconciler {
                 .map(|arn| arn.as_str().into()),
         );
         let mut tags = listing::list_tags(scope, op, arns.into_iter().collect()).await?;
-        // Tell apart the Service's own load balancers and those of others.
+        // The tags show which candidates are the Service's and which are somebody else's.
         let mut load_balancers = BTreeMap::new();
-        let mut names_taken = BTreeSet::new();
+        let mut foreign_names = BTreeSet::new();
         for (arn, load_balancer) in candidates {
             let name = &load_balancer.name;
             let is_owned = match tags.get(arn.as_str()) {
                 Some(tags) => ownership.is_owned(tags, ownership.found_by_name(name)),
-                // It is deleted, or not visible yet: one from the sync state counts as ours.
+                // A load balancer without readable tags is deleted, or not visible yet. If it is in
+                // the sync state, it counts as the Service's.
                 None => remembered.contains_key(&arn),
             };
             if is_owned {
                 load_balancers.insert(arn, load_balancer);
                 continue;
             }
-            // One without readable tags does not exist.
+            // A load balancer without readable tags does not exist.
             let tags = tags.get(arn.as_str());
             if tags.is_some_and(|tags| ownership.has_foreign_rules(name, tags)) {
-                names_taken.insert(load_balancer.name);
+                foreign_names.insert(load_balancer.name);
             }
         }
-        // If there is none of ours, look for one in the listing.
+        // Only the listing shows a load balancer with an unexpected name.
         let mut existing: Option<BTreeSet<LoadBalancerArn>> = None;
         if load_balancers.is_empty() {
             let oldest = state.changed_at.unwrap_or_else(|| ago(RECENT_LISTING_AGE));
@@ -193,9 +184,9 @@ impl LoadBalancerReconciler {
             }
             existing = Some(existing_arns);
         }
-        // Finally, choose the target groups that belong to the Service.
+        // Now that the load balancers are known, more target groups may be the Service's.
         let possible_groups =
-            target_groups_of(input.owner, &listed, &load_balancers, existing.as_ref());
+            find_possible_groups(input.owner, &listed, &load_balancers, existing.as_ref());
         let unread = possible_groups
             .iter()
             .filter(|arn| !tags.contains_key(arn.as_str()))
@@ -205,7 +196,7 @@ impl LoadBalancerReconciler {
         let mut target_groups = BTreeSet::new();
         for arn in possible_groups.iter().chain(&remembered_groups) {
             let is_remembered = remembered_groups.contains(arn);
-            let found = if possible_groups.contains(arn) && attached.contains(arn) {
+            let found_by = if possible_groups.contains(arn) && attached.contains(arn) {
                 FoundBy::GeneratedName
             } else if is_remembered {
                 FoundBy::RequestedName
@@ -213,7 +204,7 @@ impl LoadBalancerReconciler {
                 FoundBy::Listing
             };
             let is_owned = match tags.get(arn.as_str()) {
-                Some(tags) => ownership.is_owned(tags, found),
+                Some(tags) => ownership.is_owned(tags, found_by),
                 // A new group may not be visible yet.
                 None => is_remembered,
             };
@@ -224,12 +215,12 @@ impl LoadBalancerReconciler {
         Ok(FoundObjects {
             load_balancers: load_balancers.into_values().collect(),
             target_groups,
-            names_taken,
+            foreign_names,
         })
     }
 
-    /// Deletes a load balancer. Deletion protection is switched off first, if the Service does not
-    /// request it.
+    /// Deletes a load balancer. If deletion protection prevents that, disables the protection and
+    /// tries again: a Service that requests protection is not deleted in the first place.
     async fn delete_load_balancer(
         &self,
         op: &Op,
@@ -246,7 +237,7 @@ impl LoadBalancerReconciler {
             let request =
                 ModifyLoadBalancerAttributes { arn: load_balancer.arn.clone(), attributes };
             client
-                .write(op, request, "the Service does not ask for protection")
+                .write(op, request, "the Service does not request deletion protection")
                 .await?;
             deleted = client.write(op, delete, "").await;
         }
@@ -254,17 +245,17 @@ impl LoadBalancerReconciler {
             Ok(()) => Ok(None),
             Err(error) if error.has_code("LoadBalancerNotFound") => Ok(None),
             Err(error) if error.has_code("ResourceInUse") => {
-                let why = format!("load balancer {} is in use: {error}", load_balancer.name);
-                op.event(EventType::Warning, "LoadBalancerInUse", &why);
+                let reason = format!("load balancer {} is in use: {error}", load_balancer.name);
+                op.event(EventType::Warning, "LoadBalancerInUse", &reason);
                 let after = retry_delay::object_in_use(op);
-                Ok(Some(Deferred { after, why: why.into() }))
+                Ok(Some(Deferred { after, reason: reason.into() }))
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Deletes target groups; if one cannot be deleted, the others are. Those that are left stay in
-    /// the set.
+    /// Deletes target groups and removes them from `groups`. If one cannot be deleted, continues
+    /// with the others.
     async fn delete_target_groups(
         &self,
         op: &Op,
@@ -282,7 +273,7 @@ impl LoadBalancerReconciler {
                 Ok(()) => drop(groups.remove(&arn)),
                 Err(error) if error.has_code("TargetGroupNotFound") => drop(groups.remove(&arn)),
                 Err(error) if error.has_code("ResourceInUse") => in_use.push(arn.to_string()),
-                // The others would wait and fail in the same way.
+                // The other requests would be throttled in the same way.
                 Err(error) if ErrorClass::from_code(error.code()) == ErrorClass::Throttled => {
                     return Err(error.into());
                 }
@@ -295,40 +286,63 @@ impl LoadBalancerReconciler {
         if in_use.is_empty() {
             return Ok(None);
         }
-        let why = format!("still in use: {}", in_use.join(", ")).into();
-        Ok(Some(Deferred { after: retry_delay::object_in_use(op), why }))
+        let reason = format!("still in use: {}", in_use.join(", ")).into();
+        Ok(Some(Deferred { after: retry_delay::object_in_use(op), reason }))
     }
 }
 
-/// The objects of a Service that exist.
+/// The existing objects of a Service.
 struct FoundObjects {
     load_balancers: Vec<LoadBalancer>,
     target_groups: BTreeSet<TargetGroupArn>,
-    /// Those of the Service's names under which somebody else's load balancers exist.
-    names_taken: BTreeSet<Box<str>>,
+    /// Names of the Service that somebody else's load balancers have.
+    foreign_names: BTreeSet<Box<str>>,
 }
 
-/// Decides by tags what belongs to the Service that is deleted.
+/// Decides by tags which objects belong to the Service that is deleted.
 struct OwnershipCheck<'a> {
     cluster: &'a Cluster,
     owner: &'a ServiceKey,
 }
 
 impl OwnershipCheck<'_> {
+    /// Returns how much a load balancer's name proves about its owner.
     fn found_by_name(&self, name: &str) -> FoundBy {
         FoundBy::by_name(self.cluster, self.owner, name)
     }
 
-    fn is_owned(&self, tags: &Tags, found: FoundBy) -> bool {
-        check_owner(self.cluster, self.owner, tags, found).is_ok()
+    fn is_owned(&self, tags: &Tags, found_by: FoundBy) -> bool {
+        check_owner(self.cluster, self.owner, tags, found_by).is_ok()
     }
 
-    /// Tells whether the rules with the name of somebody else's load balancer are not ours. Under a
-    /// generated name they are ours, unless the load balancer belongs to another cluster.
+    /// Returns true if the rules with the name of somebody else's load balancer are not the
+    /// Service's. Under a generated name they are, unless the load balancer belongs to another
+    /// cluster.
     fn has_foreign_rules(&self, name: &str, tags: &Tags) -> bool {
         self.found_by_name(name) == FoundBy::RequestedName
             || (Cluster::any(tags) && !self.cluster.has(tags))
     }
+}
+
+/// Records the objects that are about to be deleted. The names are kept until the end, because the
+/// descriptions of security group rules contain them.
+fn record_deletion(
+    state: &mut LoadBalancerSyncState,
+    input: &DeleteInput<'_>,
+    found: &FoundObjects,
+) {
+    // Rules under the name of somebody else's load balancer are somebody else's.
+    for name in input.names {
+        if !found.foreign_names.contains(name) {
+            state.deleted_names.insert(name.clone());
+        }
+    }
+    for load_balancer in &found.load_balancers {
+        state.deleted_names.insert(load_balancer.name.clone());
+    }
+    state
+        .deleting_target_groups
+        .clone_from(&found.target_groups);
 }
 
 /// Returns the load balancers that this process has observed or created.
@@ -352,13 +366,13 @@ fn remembered_target_groups(state: &LoadBalancerSyncState) -> BTreeSet<TargetGro
             observed
                 .target_groups
                 .iter()
-                .map(|group| group.group.arn.clone()),
+                .map(|group| group.resource.arn.clone()),
         );
     }
     groups
 }
 
-/// Returns the listed target groups that one of these load balancers uses.
+/// Returns the listed target groups that any of these load balancers uses.
 fn attached_target_groups(
     listed: &[TargetGroup],
     load_balancers: &BTreeMap<LoadBalancerArn, LoadBalancer>,
@@ -373,10 +387,10 @@ fn attached_target_groups(
         .collect()
 }
 
-/// Returns the target groups that may belong to a Service: those that only its load balancers use,
-/// and unused ones with the Service's name prefix. `existing`: all existing load balancers, if
-/// known.
-fn target_groups_of(
+/// Returns the target groups that may belong to a Service: groups that only its load balancers use,
+/// and unused groups with the Service's name prefix. `existing` has all existing load balancers, if
+/// they are known.
+fn find_possible_groups(
     owner: &ServiceKey,
     listed: &[TargetGroup],
     load_balancers: &BTreeMap<LoadBalancerArn, LoadBalancer>,
@@ -385,8 +399,8 @@ fn target_groups_of(
     let prefix = names::prefix(owner);
     let mut found = BTreeSet::new();
     for group in listed {
-        // A group may refer to a load balancer that was just deleted, for instance if the process
-        // crashed after that.
+        // A group may still refer to a load balancer that was just deleted, for instance if the
+        // process crashed after that.
         let users: Vec<_> = group
             .load_balancers
             .iter()
@@ -395,7 +409,7 @@ fn target_groups_of(
         let may_belong = if users.is_empty() {
             group.name.starts_with(&prefix)
         } else {
-            // A group that somebody else's load balancer uses as well is in use.
+            // A group that somebody else's load balancer uses too must stay.
             users.iter().all(|arn| load_balancers.contains_key(*arn))
         };
         if may_belong {
@@ -405,7 +419,7 @@ fn target_groups_of(
     found
 }
 
-/// Emits an event, once, when a deletion has become slow.
+/// Emits a Warning event once a deletion has become slow.
 fn warn_if_slow(op: &Op, next_delay: Duration, pending: &str) {
     if retry_delay::has_become_slow(op, next_delay) {
         let note = format!(

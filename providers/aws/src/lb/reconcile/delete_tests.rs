@@ -62,7 +62,7 @@ fn a_group_may_be_the_services_if_only_its_balancers_use_it_or_if_none_does_and_
     let ours = BTreeMap::from([(LoadBalancerArn::from("ours"), balancer("ours"))]);
     let existing = BTreeSet::from(["ours", "theirs"].map(LoadBalancerArn::from));
     for (name, users, all, expected) in cases {
-        let found = target_groups_of(
+        let found = find_possible_groups(
             &desired().owner,
             &[group(name, users)],
             &ours,

@@ -1,4 +1,5 @@
-//! Reconciles the load balancer of one Service: read, plan, apply.
+//! Reconciles the load balancer of one Service: reads the observed state, plans the differences and
+//! applies the plan.
 
 pub(in crate::lb) mod delete;
 pub(in crate::lb) mod resolved_targets;
@@ -21,15 +22,17 @@ use tokio::time::Instant;
 
 use crate::{
     api::{InstanceId, SecurityGroupId, Tags},
-    clock::ago,
     instances::InstanceCache,
     lb::{
         apply::{Applier, ApplyStop, working_state::WorkingState},
         deps::LoadBalancerDeps,
         model::{DesiredListener, DesiredLoadBalancer, ListenerKey, SubnetChoice, Targets},
         names,
-        observe::{LoadBalancerQuery, Observer, ReadScope, names_of, observed::ObservedState},
-        plan::{self, ResolvedInput},
+        observe::{
+            LoadBalancerQuery, Observer, ReadScope, names_of,
+            observed::{ObservedLoadBalancer, ObservedState},
+        },
+        plan::{self, PlanInput},
         reconcile::{
             resolved_targets::{ResolvedTargets, STOPPED_RECHECK_INTERVAL},
             update_targets::defer_stopped_instances,
@@ -45,13 +48,14 @@ use crate::{
     scope::Scope,
 };
 
-/// How long after the last read an interrupted sync may be continued from its working state,
-/// without reading everything again.
+/// Maximum age of the last read from which an interrupted sync continues. An older working state is
+/// read again.
 const RESUME_WINDOW: Duration = Duration::from_secs(600);
-/// How often a sync plans again because the working state turned out to be incomplete.
+/// Maximum number of plans in one sync. Planning is repeated when an action finds an object that
+/// the working state did not show.
 const MAX_REPLANS: usize = 5;
 
-/// Reconciles load balancers.
+/// Reconciles the Network Load Balancers of all Services.
 pub(in crate::lb) struct LoadBalancerReconciler {
     pub(in crate::lb) scope: Scope,
     pub(in crate::lb) observer: Observer,
@@ -59,12 +63,12 @@ pub(in crate::lb) struct LoadBalancerReconciler {
     pub(in crate::lb) sync_states: SyncStateStore,
 }
 
-/// The desired state of a Service, with its backends.
+/// The desired state of one Service, with its backends.
 pub(in crate::lb) struct ReconcileInput<'a> {
     pub(in crate::lb) desired: &'a DesiredLoadBalancer,
     pub(in crate::lb) service: &'a ServiceView,
     pub(in crate::lb) backends: &'a Backends,
-    /// Whether only targets may change, and no security group rules.
+    /// True if only targets may change, and no security group rules.
     pub(in crate::lb) targets_only: bool,
 }
 
@@ -93,9 +97,10 @@ impl LoadBalancerReconciler {
         let result = self.reconcile(op, input, read_mode, &mut state).await;
         let status = observed_status(&state);
         self.sync_states.put(uid, state);
-        outcome(status, result)
+        to_outcome(status, result)
     }
 
+    /// Runs one sync, and records in `state` what is known afterwards.
     async fn reconcile(
         &self,
         op: &Op,
@@ -103,7 +108,6 @@ impl LoadBalancerReconciler {
         read_mode: ReadMode,
         state: &mut LoadBalancerSyncState,
     ) -> Result<Progress, CloudError> {
-        // First, resolve the targets, and stop if the Service is known to be in sync.
         let desired = input.desired;
         let max_age = if read_mode == ReadMode::Cached {
             self.scope.settings.drift_check_interval
@@ -113,24 +117,19 @@ impl LoadBalancerReconciler {
         let resolved_targets = self
             .resolve_targets(op, desired, input.backends, max_age)
             .await?;
-        if read_mode == ReadMode::Cached
-            && state.observed.is_some()
-            && let Some(applied) = &state.last_applied
-            && *applied.desired == *desired
-            && applied.targets == resolved_targets.targets
-        {
+        if read_mode == ReadMode::Cached && state.is_in_sync(desired, &resolved_targets.targets) {
             return Ok(Progress::Done);
         }
         if let Some(deferred) =
-            self.only_stopped_instances_pending(op, desired, &resolved_targets, state)
+            self.defer_until_instances_start(op, desired, &resolved_targets, state)
         {
             return Ok(deferred.into());
         }
-        // Then read the observed state as far as needed.
+
         let observed = match self.observe(op, input, read_mode, state).await {
             Ok(observed) => observed,
             Err(error) => {
-                // The known state stays valid if a rate limit only delayed the read.
+                // If our own rate limit delayed the read, the known state is still valid.
                 if error.kind() != ErrorKind::Throttled {
                     state.invalidate();
                 }
@@ -139,55 +138,53 @@ impl LoadBalancerReconciler {
         };
         state.last_applied = None;
         state.responses.clear();
-        let existing = observed
+        state.observed = Some(observed.clone());
+        // From here on objects may change, which an older listing does not show.
+        state.changed_at = Some(Instant::now());
+
+        // The load balancer's own security groups must exist before it refers to them.
+        let existing_groups = observed
             .load_balancer
             .as_ref()
-            .map(|observed| observed.load_balancer.security_groups.clone());
-        state.observed = Some(observed.clone());
-        // From here on objects may change, which a listing from before now does not show.
-        state.changed_at = Some(Instant::now());
-        // Finally, ensure the load balancer's own security groups, plan the rest and apply it.
+            .map(|load_balancer| &*load_balancer.resource.security_groups);
         let groups = self
             .deps
             .security_groups
-            .ensure_frontend_groups(op, desired, existing.as_deref())
+            .ensure_frontend_groups(op, desired, existing_groups)
             .await
             .map_err(as_transient)?;
-        let resolved = self
-            .resolve(op, desired, &observed, &resolved_targets, groups)
+        let plan_input = self
+            .build_plan_input(op, desired, &observed, &resolved_targets, groups)
             .await?;
         let result = self
-            .plan_and_apply(op, desired, &resolved, &resolved_targets, observed, state)
+            .plan_and_apply(op, desired, &plan_input, &resolved_targets, observed, state)
             .await;
         state.changed_at = Some(Instant::now());
         result
     }
 
-    /// Returns the delay if, since everything was last applied, only registrations of stopped
-    /// instances are pending. Instances may stay stopped for months: until the next drift check
-    /// only their state is read, once for all Services.
-    fn only_stopped_instances_pending(
+    /// Returns when to try again if only registrations of stopped instances are pending since
+    /// everything else was applied.
+    ///
+    /// Instances may stay stopped for months. Until the next drift check, each try therefore reads
+    /// only the state of the instances, once for all Services, and not the load balancer.
+    fn defer_until_instances_start(
         &self,
         op: &Op,
         desired: &DesiredLoadBalancer,
         resolved_targets: &ResolvedTargets,
         state: &LoadBalancerSyncState,
     ) -> Option<Deferred> {
-        let read_recently = state
-            .read_at
-            .is_some_and(|at| at > ago(self.scope.settings.drift_check_interval));
-        let is_applied = state
-            .last_applied
-            .as_ref()
-            .is_some_and(|applied| *applied.desired == *desired);
+        let is_retry = !op.pending_for().is_zero();
+        let was_read_recently = state.was_read_within(self.scope.settings.drift_check_interval);
         let has_rules = state.rule_inputs.covers(&resolved_targets.rule_inputs);
-        if op.pending_for().is_zero() || !read_recently || !is_applied || !has_rules {
+        if !is_retry || !was_read_recently || !state.was_applied(desired) || !has_rules {
             return None;
         }
-        let mut actions =
-            plan::plan_targets_only(desired, &resolved_targets.targets, state.observed.as_ref()?);
+        let observed = state.observed.as_ref()?;
+        let mut actions = plan::plan_targets_only(desired, &resolved_targets.targets, observed);
         let stopped_pending = defer_stopped_instances(op, &mut actions, &resolved_targets.stopped);
-        // The actions that remain are not about stopped instances.
+        // The remaining actions are not about stopped instances and can be applied now.
         if actions.is_empty() {
             stopped_pending
         } else {
@@ -195,7 +192,7 @@ impl LoadBalancerReconciler {
         }
     }
 
-    /// Returns the observed state, read from AWS unless it is known.
+    /// Returns the observed state, from the sync state if that may be used, or read from AWS.
     async fn observe(
         &self,
         op: &Op,
@@ -203,38 +200,54 @@ impl LoadBalancerReconciler {
         read_mode: ReadMode,
         state: &mut LoadBalancerSyncState,
     ) -> Result<ObservedState, CloudError> {
-        let read_recently = state.read_at.is_some_and(|at| at > ago(RESUME_WINDOW));
         let was_interrupted = state
             .last_applied
             .as_ref()
             .is_none_or(|applied| applied.targets.is_empty());
-        let may_resume = was_interrupted && read_recently && op.pending_for() > Duration::ZERO;
-        let may_reuse = read_mode == ReadMode::Cached || may_resume;
-        if may_reuse && let Some(mut observed) = state.take_observed() {
-            if !observed.is_complete()
-                && let Err(error) = self
-                    .observer
-                    .read_missing(op, &input.desired.owner, &mut observed)
-                    .await
-            {
-                // The caller decides by the error whether this is still valid; if so, the rest is
-                // read later.
-                state.observed = Some(observed);
-                return Err(error);
-            }
-            return Ok(observed);
+        let is_retry = op.pending_for() > Duration::ZERO;
+        let can_resume = was_interrupted && is_retry && state.was_read_within(RESUME_WINDOW);
+        let can_reuse = read_mode == ReadMode::Cached || can_resume;
+        if can_reuse && let Some(observed) = state.take_observed() {
+            return self
+                .complete_observed(op, input.desired, observed, state)
+                .await;
         }
         let mut observed = self
             .read_from_aws(op, input, state, ReadScope::Full)
             .await?;
-        self.restore_unreadable(op, input.desired, state, &mut observed)
+        self.add_objects_to_clean_up(op, input.desired, state, &mut observed)
             .await?;
         Ok(observed)
     }
 
-    /// Adds to the observed state what cannot be read from the load balancer: tags and security
-    /// groups that are to be removed.
-    async fn restore_unreadable(
+    /// Reads the parts that a known observed state lacks. If that fails, the state keeps what is
+    /// known: the caller decides by the error whether it is still valid.
+    async fn complete_observed(
+        &self,
+        op: &Op,
+        desired: &DesiredLoadBalancer,
+        mut observed: ObservedState,
+        state: &mut LoadBalancerSyncState,
+    ) -> Result<ObservedState, CloudError> {
+        if observed.is_complete() {
+            return Ok(observed);
+        }
+        let result = self
+            .observer
+            .read_missing(op, &desired.owner, &mut observed)
+            .await;
+        match result {
+            Ok(()) => Ok(observed),
+            Err(error) => {
+                state.observed = Some(observed);
+                Err(error)
+            }
+        }
+    }
+
+    /// Adds the tags and security groups that must be removed to a newly read state. They are not
+    /// visible on the load balancer itself.
+    async fn add_objects_to_clean_up(
         &self,
         op: &Op,
         desired: &DesiredLoadBalancer,
@@ -242,9 +255,9 @@ impl LoadBalancerReconciler {
         observed: &mut ObservedState,
     ) -> Result<(), CloudError> {
         drop(state.take_observed());
-        state.restore_unreadable(observed);
+        state.copy_cleanup_to(observed);
         if let Some(load_balancer) = &observed.load_balancer {
-            let used = &load_balancer.load_balancer.security_groups;
+            let used = &load_balancer.resource.security_groups;
             let leftover = self
                 .deps
                 .security_groups
@@ -259,6 +272,7 @@ impl LoadBalancerReconciler {
         Ok(())
     }
 
+    /// Reads the observed state, and reuses the responses of a read that a rate limit interrupted.
     async fn read_from_aws(
         &self,
         op: &Op,
@@ -268,26 +282,26 @@ impl LoadBalancerReconciler {
     ) -> Result<ObservedState, CloudError> {
         let names = load_balancer_names(input);
         let observer = self.observer.with_response_cache(&state.responses);
-        let observed = state.responses.finish(
-            observer
-                .observe(op, &query(input, &names, state), read_scope)
-                .await,
-        )?;
+        let result = observer
+            .observe(op, &load_balancer_query(input, &names, state), read_scope)
+            .await;
+        let observed = state.responses.finish(result)?;
         state.read_at = Some(Instant::now());
         Ok(observed)
     }
 
-    /// Resolves what depends on the VPC and the cluster.
-    async fn resolve(
+    /// Collects the parts of the desired state that depend on the VPC and the cluster. Subnets are
+    /// chosen only for a new load balancer, or if the Service names them.
+    async fn build_plan_input(
         &self,
         op: &Op,
         desired: &DesiredLoadBalancer,
         observed: &ObservedState,
         resolved_targets: &ResolvedTargets,
         groups: Vec<SecurityGroupId>,
-    ) -> Result<ResolvedInput, CloudError> {
-        let named = matches!(desired.subnets, SubnetChoice::Named(_));
-        let subnets = if observed.load_balancer.is_none() || named {
+    ) -> Result<PlanInput, CloudError> {
+        let are_subnets_named = matches!(desired.subnets, SubnetChoice::Named(_));
+        let subnets = if observed.load_balancer.is_none() || are_subnets_named {
             let Scope { cluster, settings, .. } = &self.scope;
             let chosen = self
                 .deps
@@ -299,9 +313,9 @@ impl LoadBalancerReconciler {
         } else {
             None
         };
-        Ok(ResolvedInput {
+        Ok(PlanInput {
             vpc: self.scope.vpc.clone(),
-            tags: self.tags(desired),
+            tags: self.all_tags(desired),
             subnets,
             groups,
             targets: resolved_targets.targets.clone(),
@@ -309,70 +323,67 @@ impl LoadBalancerReconciler {
         })
     }
 
-    fn tags(&self, desired: &DesiredLoadBalancer) -> Tags {
+    /// Returns the tags of all objects of a Service, including the ownership tags.
+    fn all_tags(&self, desired: &DesiredLoadBalancer) -> Tags {
         let mut tags = desired.extra_tags.clone();
         tags.extend(self.scope.cluster.tags());
         tags.insert(SERVICE_TAG.into(), desired.owner.key().into());
         tags
     }
 
-    /// Plans and applies, and repeats that if the working state was incomplete.
+    /// Plans the differences and applies the plan. If an action finds that the working state was
+    /// incomplete, plans again from the updated working state.
     async fn plan_and_apply(
         &self,
         op: &Op,
         desired: &DesiredLoadBalancer,
-        resolved: &ResolvedInput,
+        plan_input: &PlanInput,
         resolved_targets: &ResolvedTargets,
-        observed: ObservedState,
+        mut observed: ObservedState,
         state: &mut LoadBalancerSyncState,
     ) -> Result<Progress, CloudError> {
         let instances: Vec<_> = resolved_targets.instances.iter().cloned().collect();
-        let mut working_state = WorkingState::new(observed);
-        let desired_without_stickiness = with_stickiness_off(desired, &state.sticky_listeners);
+        let planned_desired = disable_unrequested_stickiness(desired, &state.sticky_listeners);
         for _ in 0..MAX_REPLANS {
-            // First, plan, and leave out registrations of stopped instances.
-            let mut actions =
-                plan::plan(&desired_without_stickiness, resolved, &working_state.observed)?;
+            let mut actions = plan::plan(&planned_desired, plan_input, &observed)?;
             let stopped_pending =
                 defer_stopped_instances(op, &mut actions, &resolved_targets.stopped);
-            let some_are_stopped = stopped_pending.is_some();
-            working_state = WorkingState::new(working_state.observed);
-            // Then apply the plan.
+
+            let mut working_state = WorkingState::new(observed);
             let mut applier =
-                self.applier(op, desired, &instances, resolved_targets, &mut working_state);
-            applier.deferred.extend(stopped_pending);
+                self.new_applier(op, desired, &instances, resolved_targets, &mut working_state);
             applier.deferred.extend(resolved_targets.pending.clone());
             let result = applier.apply(&actions).await;
-            let deferred = applier.deferred;
+            let other_pending = applier.deferred;
             let target_group_full = applier.target_group_full;
-            // Finally, keep the working state, as far as it is still valid.
+            observed = working_state.observed;
+
             match result {
                 Ok(()) => {
-                    working_state.observed.rules_digest = Some(resolved.rules_digest);
-                    state.observed = Some(working_state.observed);
+                    observed.rules_digest = Some(plan_input.rules_digest);
+                    state.observed = Some(observed);
                     self.report_unmanaged_groups(op, desired, resolved_targets, state);
                     if let Some(error) = target_group_full {
                         return Err(error);
                     }
-                    let only_stopped_are_pending = deferred.len() == usize::from(some_are_stopped);
-                    if only_stopped_are_pending {
-                        let targets = if some_are_stopped {
-                            Targets::new()
-                        } else {
-                            resolved_targets.targets.clone()
+                    if other_pending.is_empty() {
+                        let targets = match stopped_pending {
+                            Some(_) => Targets::new(),
+                            None => resolved_targets.targets.clone(),
                         };
-                        record_in_sync(state, desired, resolved_targets, targets);
+                        record_applied(state, desired, resolved_targets, targets);
                     }
-                    return Ok(retry_delay::earliest(deferred));
+                    let deferred = stopped_pending.into_iter().chain(other_pending);
+                    return Ok(retry_delay::earliest(deferred.collect()));
                 }
                 Err(ApplyStop::Replan) => {}
                 Err(ApplyStop::RetryLater(deferred)) => {
-                    state.observed = Some(working_state.observed);
+                    state.observed = Some(observed);
                     return Ok(deferred.into());
                 }
                 Err(ApplyStop::Failed(error)) => {
-                    state.observed = Some(working_state.observed);
-                    // The request was not carried out: the working state is still valid.
+                    state.observed = Some(observed);
+                    // If the request was not sent, the working state is still valid.
                     if !matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Throttled) {
                         state.invalidate();
                     }
@@ -380,7 +391,7 @@ impl LoadBalancerReconciler {
                 }
             }
         }
-        state.observed = Some(working_state.observed);
+        state.observed = Some(observed);
         state.invalidate();
         Err(CloudError::transient(format!(
             "load balancer {} changes while it is reconciled",
@@ -388,7 +399,7 @@ impl LoadBalancerReconciler {
         )))
     }
 
-    pub(in crate::lb) fn applier<'a>(
+    pub(in crate::lb) fn new_applier<'a>(
         &'a self,
         op: &'a Op,
         desired: &'a DesiredLoadBalancer,
@@ -404,30 +415,31 @@ impl LoadBalancerReconciler {
             desired,
             instances,
             pods: &resolved_targets.rule_inputs.pods,
-            working: working_state,
+            working_state,
             deferred: Vec::new(),
             target_group_full: None,
         }
     }
 
-    /// Returns what [`ensure`](Self::ensure) would change. The first call for a Service reads the
-    /// shared listing and the Service's own objects; later calls read everything of the Service
-    /// again.
-    pub(in crate::lb) async fn plan(
+    /// Returns the changes that [`ensure`](Self::ensure) would make, without making them. The first
+    /// call for a Service reads the shared listing and the Service's own objects. Later calls read
+    /// everything of the Service again.
+    pub(in crate::lb) async fn dry_run(
         &self,
         op: &Op,
         input: &ReconcileInput<'_>,
     ) -> Result<Vec<PlannedChange>, CloudError> {
         let uid = &input.desired.owner.uid;
         let mut state = self.sync_states.take(uid);
-        let before = state.changed_at;
-        let result = self.diff(op, input, &mut state).await;
-        state.changed_at = before;
+        let changed_at = state.changed_at;
+        let result = self.plan_changes(op, input, &mut state).await;
+        state.changed_at = changed_at;
         self.sync_states.put(uid, state);
         result
     }
 
-    async fn diff(
+    /// Plans everything that a sync would do: actions, security groups and rules, and the status.
+    async fn plan_changes(
         &self,
         op: &Op,
         input: &ReconcileInput<'_>,
@@ -437,34 +449,35 @@ impl LoadBalancerReconciler {
         let resolved_targets = self
             .resolve_targets(op, desired, input.backends, self.scope.settings.drift_check_interval)
             .await?;
-        // First, read the observed state.
-        let mut observed = if state.take_observed().is_none() {
+        let is_first_read = state.take_observed().is_none();
+        let mut observed = if is_first_read {
             self.read_from_listing(op, input, state).await?
         } else {
             self.read_from_aws(op, input, state, ReadScope::Full)
                 .await?
         };
-        self.restore_unreadable(op, desired, state, &mut observed)
+        self.add_objects_to_clean_up(op, desired, state, &mut observed)
             .await?;
-        // Then plan everything that `ensure` would do, without applying it.
+
         let existing_groups = observed
             .load_balancer
             .as_ref()
-            .map(|observed| &*observed.load_balancer.security_groups);
+            .map(|load_balancer| &*load_balancer.resource.security_groups);
         let frontend = self
             .deps
             .security_groups
             .plan_frontend_groups(op, desired, existing_groups)
             .await?;
-        let groups = if frontend.complete {
+        // While a desired group is missing, the load balancer's groups are not compared.
+        let groups = if frontend.is_complete {
             frontend.groups
         } else {
             Vec::new()
         };
-        let resolved = self
-            .resolve(op, desired, &observed, &resolved_targets, groups)
+        let plan_input = self
+            .build_plan_input(op, desired, &observed, &resolved_targets, groups)
             .await?;
-        let actions = plan::plan(desired, &resolved, &observed)?;
+        let actions = plan::plan(desired, &plan_input, &observed)?;
         let mut changes = frontend.changes;
         changes.extend(
             actions
@@ -472,17 +485,17 @@ impl LoadBalancerReconciler {
                 .filter_map(|action| action.describe(&desired.name)),
         );
         changes.extend(
-            self.diff_security_group_rules(op, desired, &observed, &resolved_targets)
+            self.plan_rule_changes(op, desired, &observed, &resolved_targets)
                 .await?,
         );
-        changes.extend(security_group_deletions(&observed, &resolved.groups));
+        changes.extend(security_group_deletions(&observed, &plan_input.groups));
         changes.extend(status_difference(input.service, &observed)?);
-        // Finally, remember the observed state, and whether it is in sync.
+
         if changes.is_empty() {
-            observed.rules_digest = Some(resolved.rules_digest);
+            observed.rules_digest = Some(plan_input.rules_digest);
             state.observed = Some(observed);
             let targets = resolved_targets.targets.clone();
-            record_in_sync(state, desired, &resolved_targets, targets);
+            record_applied(state, desired, &resolved_targets, targets);
         } else {
             state.observed = Some(observed);
             state.last_applied = None;
@@ -500,24 +513,25 @@ impl LoadBalancerReconciler {
         let names = load_balancer_names(input);
         let observer = self.observer.with_response_cache(&state.responses);
         let result = observer
-            .observe_from_listing(op, &query(input, &names, state))
+            .observe_from_listing(op, &load_balancer_query(input, &names, state))
             .await;
         let observed = state.responses.finish(result)?;
         state.read_at = Some(Instant::now());
         Ok(observed)
     }
 
-    async fn diff_security_group_rules(
+    /// Plans the security group rules of an existing load balancer.
+    async fn plan_rule_changes(
         &self,
         op: &Op,
         desired: &DesiredLoadBalancer,
         observed: &ObservedState,
         resolved_targets: &ResolvedTargets,
     ) -> Result<Vec<PlannedChange>, CloudError> {
-        let Some(observed) = &observed.load_balancer else {
+        let Some(ObservedLoadBalancer { resource: load_balancer, .. }) = &observed.load_balancer
+        else {
             return Ok(Vec::new());
         };
-        let load_balancer = &observed.load_balancer;
         let subnet_ids: Vec<_> = load_balancer
             .zones
             .iter()
@@ -533,12 +547,15 @@ impl LoadBalancerReconciler {
             instances: &instances,
             pods: &resolved_targets.rule_inputs.pods,
         };
-        self.deps.security_groups.plan(op, &rule_request).await
+        self.deps
+            .security_groups
+            .plan_rules(op, &rule_request)
+            .await
     }
 }
 
-/// Records that everything is applied, with these targets: none if some are pending.
-fn record_in_sync(
+/// Records that the desired state was applied with these targets; empty if some are still pending.
+fn record_applied(
     state: &mut LoadBalancerSyncState,
     desired: &DesiredLoadBalancer,
     resolved_targets: &ResolvedTargets,
@@ -554,12 +571,12 @@ fn record_in_sync(
     state.sticky_listeners = desired
         .listeners
         .iter()
-        .filter(|listener| has_stickiness(listener))
+        .filter(|listener| enables_stickiness(listener))
         .map(DesiredListener::key)
         .collect();
 }
 
-fn has_stickiness(listener: &DesiredListener) -> bool {
+fn enables_stickiness(listener: &DesiredListener) -> bool {
     listener
         .target_group
         .attributes
@@ -567,24 +584,28 @@ fn has_stickiness(listener: &DesiredListener) -> bool {
         .is_some_and(|value| &**value == "true")
 }
 
-/// Returns the desired state, with stickiness switched off where we switched it on and the Service
-/// no longer requests it.
-fn with_stickiness_off<'a>(
+/// Returns the desired state with stickiness disabled on the listeners where we enabled it and the
+/// Service does not mention it any more. Attributes that a Service does not mention are otherwise
+/// left unchanged.
+fn disable_unrequested_stickiness<'a>(
     desired: &'a DesiredLoadBalancer,
-    sticky: &BTreeSet<ListenerKey>,
+    sticky_listeners: &BTreeSet<ListenerKey>,
 ) -> Cow<'a, DesiredLoadBalancer> {
-    let mut desired = Cow::Borrowed(desired);
-    for index in 0..desired.listeners.len() {
-        let listener = &desired.listeners[index];
-        let requests_stickiness = listener.target_group.attributes.contains_key(STICKY);
-        if sticky.contains(&listener.key()) && !requests_stickiness {
-            desired.to_mut().listeners[index]
-                .target_group
-                .attributes
-                .insert(STICKY.into(), "false".into());
+    let must_disable = |listener: &DesiredListener| {
+        let is_mentioned = listener.target_group.attributes.contains_key(STICKY);
+        sticky_listeners.contains(&listener.key()) && !is_mentioned
+    };
+    if !desired.listeners.iter().any(must_disable) {
+        return Cow::Borrowed(desired);
+    }
+    let mut desired = desired.clone();
+    for listener in &mut desired.listeners {
+        if must_disable(listener) {
+            let attributes = &mut listener.target_group.attributes;
+            attributes.insert(STICKY.into(), "false".into());
         }
     }
-    desired
+    Cow::Owned(desired)
 }
 
 /// Returns the names that the load balancer may have.
@@ -592,7 +613,7 @@ fn load_balancer_names(input: &ReconcileInput<'_>) -> Vec<Box<str>> {
     names_of(input.desired, &names::load_balancer(&input.desired.owner.uid))
 }
 
-fn query<'a>(
+fn load_balancer_query<'a>(
     input: &'a ReconcileInput<'_>,
     names: &'a [Box<str>],
     state: &LoadBalancerSyncState,
@@ -609,7 +630,7 @@ fn query<'a>(
     }
 }
 
-/// Digest of all inputs of the security group rules.
+/// Returns the digest of all inputs of the security group rules.
 pub(in crate::lb) fn rules_digest(
     desired: &DesiredLoadBalancer,
     rule_inputs: &RuleInputs,
@@ -617,8 +638,7 @@ pub(in crate::lb) fn rules_digest(
     Digest::of(&(desired, rule_inputs))
 }
 
-/// Returns the deletions of detached security groups, except those that the load balancer gets
-/// back.
+/// Returns the deletions of detached security groups that the load balancer does not get back.
 fn security_group_deletions(
     observed: &ObservedState,
     desired: &[SecurityGroupId],
@@ -629,23 +649,22 @@ fn security_group_deletions(
             deletions.push(PlannedChange {
                 operation: "DeleteSecurityGroup".into(),
                 object: (&**group).into(),
-                reason: "it is not on the load balancer any more".into(),
+                reason: "it is no longer on the load balancer".into(),
             });
         }
     }
     deletions
 }
 
-/// Returns the change of a status whose host name is not the load balancer's.
+/// Returns the change of the Service's status; `None` if it shows the load balancer's host name.
 fn status_difference(
     service: &ServiceView,
     observed: &ObservedState,
 ) -> Result<Option<PlannedChange>, CloudError> {
-    let Some(observed) = &observed.load_balancer else {
+    let Some(ObservedLoadBalancer { resource: load_balancer, .. }) = &observed.load_balancer else {
         return Ok(None);
     };
-    let load_balancer = &observed.load_balancer;
-    let Some(status) = status::of(load_balancer)? else {
+    let Some(status) = status::from_load_balancer(load_balancer)? else {
         return Ok(None);
     };
     let is_published = service.status.ingress.len() == status.ingress.len()
@@ -656,11 +675,13 @@ fn status_difference(
     Ok(Some(PlannedChange {
         operation: "publish_status".into(),
         object: load_balancer.name.clone(),
-        reason: format!("the service does not show {}", load_balancer.dns_name).into(),
+        reason: format!("the status of the Service does not show {}", load_balancer.dns_name)
+            .into(),
     }))
 }
 
-/// Makes NotFound of a part transient: it does not mean that the load balancer does not exist.
+/// Turns NotFound into a transient error. Parts of a load balancer may be missing for a moment, and
+/// the caller must not conclude that the load balancer itself does not exist.
 pub(in crate::lb) fn as_transient(error: CloudError) -> CloudError {
     match error.kind() {
         ErrorKind::NotFound => CloudError::transient(error.to_string()).with_source(error),
@@ -668,22 +689,23 @@ pub(in crate::lb) fn as_transient(error: CloudError) -> CloudError {
     }
 }
 
-pub(in crate::lb) fn outcome(
+/// Combines the result of a sync with the status to publish. An error of the sync takes precedence
+/// over an error of the status.
+pub(in crate::lb) fn to_outcome(
     status: Result<Option<LbStatus>, CloudError>,
     result: Result<Progress, CloudError>,
 ) -> LbOutcome {
     let annotations = BTreeMap::new();
     match status {
         Ok(status) => LbOutcome { status, annotations, result },
-        // An error of the reconcile itself comes first.
         Err(error) => LbOutcome { status: None, annotations, result: result.and(Err(error)) },
     }
 }
 
-/// Returns the status of the Service, as far as the observed state has a load balancer.
+/// Returns the status of the observed load balancer; `None` if no load balancer was observed.
 fn observed_status(state: &LoadBalancerSyncState) -> Result<Option<LbStatus>, CloudError> {
     match state.load_balancer() {
-        Some(load_balancer) => status::of(load_balancer),
+        Some(load_balancer) => status::from_load_balancer(load_balancer),
         None => Ok(None),
     }
 }

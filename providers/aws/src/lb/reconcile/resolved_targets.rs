@@ -1,4 +1,5 @@
-//! The desired targets of a Service, and the inputs of the rules for them.
+//! Resolves the backends of a Service to targets: nodes to instances, and endpoints to addresses.
+//! Also collects the inputs of the security group rules for these targets.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
 
@@ -15,7 +16,7 @@ use crate::{
         model::{DesiredLoadBalancer, Targets},
         reconcile::LoadBalancerReconciler,
         retry_delay::{self, Deferred},
-        security_groups::unmanaged::unmanaged_note,
+        security_groups::unmanaged::describe_unmanaged,
         sync_state::{LoadBalancerSyncState, ReportedUnmanaged},
         targets::{
             desired,
@@ -25,39 +26,39 @@ use crate::{
     provider_id,
 };
 
-/// Maximum age of the information that an instance is stopped, because it may have been started
-/// since. Also the maximum age of the pods' interfaces in a drift check.
+/// Maximum age of the information that an instance is stopped. A stopped instance may be started at
+/// any time. Also the maximum age of the pods' interfaces in a drift check.
 pub(in crate::lb) const STOPPED_RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Targets, and the instances behind them.
+/// The desired targets of a Service, and what their registration depends on.
 #[derive(Default)]
 pub(in crate::lb) struct ResolvedTargets {
     pub(in crate::lb) targets: Targets,
+    /// The instances among the targets; empty if pods are the targets.
     pub(in crate::lb) instances: BTreeSet<InstanceId>,
-    /// Stopped instances among them: they stay targets, and are not newly registered.
+    /// The stopped ones among these instances. They stay registered, but are not newly registered.
     pub(in crate::lb) stopped: BTreeSet<InstanceId>,
-    /// Inputs of the rules for them.
+    /// Inputs of the security group rules for the targets.
     pub(in crate::lb) rule_inputs: RuleInputs,
     /// Target addresses without a known network interface.
     addresses_without_interface: BTreeSet<IpAddr>,
-    /// What could not be read.
+    /// The next try if network interfaces could not be read.
     pub(in crate::lb) pending: Option<Deferred>,
 }
 
 /// The instances of nodes.
 #[derive(Default)]
 pub(in crate::lb) struct NodeInstances {
-    /// All that exist, or whose existence is unknown.
+    /// All instances that exist, or whose existence is unknown.
     pub(in crate::lb) instances: BTreeSet<InstanceId>,
-    /// Stopped instances among them: where they are targets they stay, and nowhere else are they
-    /// registered.
+    /// The stopped ones among them. They stay registered, but are not newly registered.
     pub(in crate::lb) stopped: BTreeSet<InstanceId>,
-    /// Security groups of all of them.
+    /// Security groups of all these instances.
     groups: BTreeSet<SecurityGroupId>,
 }
 
 impl LoadBalancerReconciler {
-    /// Resolves the targets. Running instances are taken from the cache, without a request.
+    /// Resolves backends to targets. Running instances are taken from the cache, without a request.
     pub(in crate::lb) async fn resolve_targets(
         &self,
         op: &Op,
@@ -68,7 +69,7 @@ impl LoadBalancerReconciler {
         match backends {
             Backends::Nodes(nodes) => {
                 let NodeInstances { instances, stopped, groups } =
-                    self.node_instances(op, nodes).await;
+                    self.resolve_nodes(op, nodes).await;
                 let targets = desired::instance_targets(desired, &instances);
                 let rule_inputs = RuleInputs { node_groups: groups, ..RuleInputs::default() };
                 Ok(ResolvedTargets {
@@ -82,16 +83,17 @@ impl LoadBalancerReconciler {
             Backends::Endpoints(slices) => {
                 let networks = self.deps.vpc.networks(op, false).await?;
                 let targets = desired::ip_targets(desired, slices, &networks);
-                let resolved = self
+                let pods = self
                     .resolve_pods(op, desired, slices, &targets, max_age)
                     .await;
-                Ok(ResolvedTargets { targets, ..resolved })
+                Ok(ResolvedTargets { targets, ..pods })
             }
         }
     }
 
-    /// Finds the interfaces of pods that are targets, and the addresses without one. If they cannot
-    /// be read now, the targets are registered nevertheless, and the read is tried again.
+    /// Finds the network interfaces of pods that are targets, and the addresses without interface.
+    /// If the interfaces cannot be read now, the targets are registered nevertheless, and the read
+    /// is tried again later.
     async fn resolve_pods(
         &self,
         op: &Op,
@@ -111,10 +113,10 @@ impl LoadBalancerReconciler {
             .interfaces
             .find(op, &desired.owner, &addresses.inside_vpc, max_age)
             .await;
-        let pending = lookup.failed.map(|error| Deferred {
+        let pending = lookup.error.map(|error| Deferred {
             after: client::rate_limit_delay(&error)
                 .unwrap_or_else(|| retry_delay::rejected_targets(op)),
-            why: format!("interfaces of pods are not known: {error}").into(),
+            reason: format!("could not find the network interfaces of pods: {error}").into(),
         });
         let pods = PodTargets {
             interface_groups: lookup.interface_groups,
@@ -130,8 +132,8 @@ impl LoadBalancerReconciler {
         }
     }
 
-    /// Reports to the owner of a Service which security groups and addresses must admit its load
-    /// balancer and are not managed here: each once.
+    /// Emits an event if the load balancer depends on security groups or addresses that we do not
+    /// manage, so that the owner of the Service can open them. Reports each of them once.
     pub(in crate::lb) fn report_unmanaged_groups(
         &self,
         op: &Op,
@@ -158,16 +160,20 @@ impl LoadBalancerReconciler {
             op.event(
                 EventType::Warning,
                 "PodSecurityGroupsLeftAlone",
-                &unmanaged_note(&unmanaged_groups, &resolved_targets.addresses_without_interface),
+                &describe_unmanaged(
+                    &unmanaged_groups,
+                    &resolved_targets.addresses_without_interface,
+                ),
             );
         }
     }
 
-    /// Returns the instances of nodes, except those that are proven not to exist or to be
-    /// terminated. An instance in an unknown state is included: AWS rejects it if necessary. The
-    /// cached state `stopped` may be outdated and is read again; if that fails the state is
-    /// unknown.
-    pub(in crate::lb) async fn node_instances(
+    /// Returns the instances of nodes, except those that are known not to exist or to be
+    /// terminated.
+    ///
+    /// Instances in an unknown state are included, because AWS rejects them if necessary. If the
+    /// cache shows an instance as stopped, its state is read again; if that fails, it is unknown.
+    pub(in crate::lb) async fn resolve_nodes(
         &self,
         op: &Op,
         nodes: &[Arc<NodeView>],
@@ -179,7 +185,7 @@ impl LoadBalancerReconciler {
         let ids: Vec<InstanceId> = provider_id::instance_ids(nodes);
         let mut facts = self.deps.instance_facts(op, &ids, Duration::MAX).await;
         let cached_as_stopped: Vec<InstanceId> = facts
-            .extract_if(|_, facts| facts.as_ref().is_some_and(InstanceFacts::stopped))
+            .extract_if(|_, facts| facts.as_ref().is_some_and(InstanceFacts::is_stopped))
             .map(|(id, _)| id)
             .collect();
         if !cached_as_stopped.is_empty() {
@@ -192,18 +198,20 @@ impl LoadBalancerReconciler {
         let mut found = NodeInstances::default();
         for id in ids {
             match facts.get(&id) {
-                // It is proven not to exist.
+                // The instance is known not to exist.
                 Some(None) => {}
                 Some(Some(facts)) if facts.fitness == InstanceFitness::Terminated => {}
                 Some(Some(facts)) => {
-                    if facts.stopped() {
+                    if facts.is_stopped() {
                         found.stopped.insert(id.clone());
                     }
                     found.groups.extend(facts.groups.iter().cloned());
                     found.instances.insert(id);
                 }
-                // Its state is unknown.
-                None => drop(found.instances.insert(id)),
+                // The state of the instance is unknown.
+                None => {
+                    found.instances.insert(id);
+                }
             }
         }
         found

@@ -13,15 +13,18 @@ use crate::{
         model::DesiredLoadBalancer,
         observe::{ReadScope, observed::ObservedState},
         plan::{self, ActionKind, PlannedAction},
-        reconcile::{LoadBalancerReconciler, ReconcileInput, outcome, rules_digest},
+        reconcile::{
+            LoadBalancerReconciler, ReconcileInput, resolved_targets::ResolvedTargets,
+            rules_digest, to_outcome,
+        },
         retry_delay::{self, Deferred},
         sync_state::LoadBalancerSyncState,
     },
 };
 
 impl LoadBalancerReconciler {
-    /// Registers and deregisters targets, and adds security group rules that new ones need. The
-    /// observed state comes from the sync state if possible, without a request.
+    /// Registers and deregisters targets, and adds the security group rules that new targets need.
+    /// Takes the observed state from the sync state if possible, without a request.
     pub(in crate::lb) async fn update_backends(
         &self,
         op: &Op,
@@ -30,135 +33,161 @@ impl LoadBalancerReconciler {
         let uid = &input.desired.owner.uid;
         let mut state = self.sync_states.take(uid);
         state.cancel_deletion();
-        let before = state.changed_at;
+        let changed_at = state.changed_at;
         let result = self.sync_backends(op, input, &mut state).await;
-        // A call that only read has changed nothing.
-        if state.changed_at != before {
+        // A sync that only read must not make listings outdated.
+        if state.changed_at != changed_at {
             state.changed_at = Some(Instant::now());
         }
         self.sync_states.put(uid, state);
-        outcome(Ok(None), result)
+        to_outcome(Ok(None), result)
     }
 
-    // length: one arm for each outcome, with the state that is known afterwards
     async fn sync_backends(
         &self,
         op: &Op,
         input: &ReconcileInput<'_>,
         state: &mut LoadBalancerSyncState,
     ) -> Result<Progress, CloudError> {
-        // First, resolve the targets, and read what is missing in the observed state.
         let desired = input.desired;
         let resolved_targets = self
             .resolve_targets(op, desired, input.backends, self.scope.settings.drift_check_interval)
             .await?;
-        let mut observed = match state.take_observed() {
-            Some(observed) => observed,
-            None => {
-                let mut observed = self
-                    .read_from_aws(op, input, state, ReadScope::Targets)
-                    .await?;
-                state.restore_unreadable(&mut observed);
-                observed
-            }
-        };
-        if lacks_targets(&observed)
-            && let Err(error) = self
-                .observer
-                .read_missing(op, &desired.owner, &mut observed)
-                .await
-        {
-            // It stays valid if a rate limit only delayed the read.
-            if error.kind() == ErrorKind::Throttled {
-                state.observed = Some(observed);
-            }
-            return Err(error);
-        }
+        let observed = self.observe_targets(op, input, state).await?;
         state.responses.clear();
         state.changed_at = Some(Instant::now());
         if observed.load_balancer.is_none() {
-            let message = format!("load balancer {} is not there", desired.name);
+            let message = format!("load balancer {} does not exist", desired.name);
             return Err(CloudError::new(ErrorKind::NotFound, message));
         }
-        // Then plan and apply registrations and deregistrations.
+
         let mut actions = plan::plan_targets_only(desired, &resolved_targets.targets, &observed);
         let stopped_pending = defer_stopped_instances(op, &mut actions, &resolved_targets.stopped);
         // New nodes may have another security group, and new pods another port.
         let needs_rules =
             !input.targets_only && !state.rule_inputs.covers(&resolved_targets.rule_inputs);
-        let instances: Vec<_> = resolved_targets.instances.iter().cloned().collect();
-        let mut working_state = WorkingState::new(observed);
         let last_desired = match &state.last_applied {
             Some(applied) => &*applied.desired,
             None => desired,
         };
-        let served = served_spec(last_desired, &working_state.observed);
+        let served = limit_to_observed(last_desired, &observed);
+        let instances: Vec<_> = resolved_targets.instances.iter().cloned().collect();
+        let mut working_state = WorkingState::new(observed);
         let mut applier =
-            self.applier(op, &served, &instances, &resolved_targets, &mut working_state);
+            self.new_applier(op, &served, &instances, &resolved_targets, &mut working_state);
         applier.deferred.extend(stopped_pending);
         applier.deferred.extend(resolved_targets.pending.clone());
         let result = applier.apply_targets(&actions, needs_rules).await;
         let deferred = applier.deferred;
         let target_group_full = applier.target_group_full;
-        // Finally, record what is known afterwards.
+        let observed = working_state.observed;
+
         match result {
-            Ok(Some(rejection)) => {
-                state.observed = Some(working_state.observed);
-                state.instances = resolved_targets.instances;
-                Err(rejection)
-            }
             Ok(None) => {
-                // If the rules were applied for another desired state, their digest becomes
-                // unknown.
-                let rules_were_current = Some(rules_digest(desired, &state.rule_inputs))
-                    == working_state.observed.rules_digest;
-                // Rules on groups that no node has any more are removed by the next full reconcile.
-                if !input.targets_only {
-                    state.rule_inputs.extend(&resolved_targets.rule_inputs);
-                }
-                working_state.observed.rules_digest = if rules_were_current {
-                    Some(rules_digest(desired, &state.rule_inputs))
-                } else {
-                    None
-                };
-                state.observed = Some(working_state.observed);
-                self.report_unmanaged_groups(op, desired, &resolved_targets, state);
-                if deferred.is_empty()
-                    && target_group_full.is_none()
-                    && let Some(applied) = &mut state.last_applied
-                {
-                    applied.targets = resolved_targets.targets;
-                }
-                state.instances = resolved_targets.instances;
+                let all_applied = deferred.is_empty() && target_group_full.is_none();
+                self.record_targets(op, input, resolved_targets, observed, all_applied, state);
                 match target_group_full {
                     Some(error) => Err(error),
                     None => Ok(retry_delay::earliest(deferred)),
                 }
             }
+            Ok(Some(rejection)) => {
+                state.observed = Some(observed);
+                state.instances = resolved_targets.instances;
+                Err(rejection)
+            }
             Err(ApplyStop::RetryLater(deferred)) => {
-                state.observed = Some(working_state.observed);
+                state.observed = Some(observed);
                 Ok(deferred.into())
             }
             Err(ApplyStop::Replan) => {
                 state.invalidate();
                 Ok(Progress::Pending {
                     after: Duration::from_secs(1),
-                    why: "it changed meanwhile".into(),
+                    why: "the load balancer changed during the sync".into(),
                 })
             }
             Err(ApplyStop::Failed(error)) => {
                 match error.kind() {
-                    ErrorKind::Throttled => state.observed = Some(working_state.observed),
+                    ErrorKind::Throttled => state.observed = Some(observed),
                     _ => state.invalidate(),
                 }
                 Err(error)
             }
         }
     }
+
+    /// Returns the observed state with the targets of all target groups, and reads only what the
+    /// sync state lacks.
+    async fn observe_targets(
+        &self,
+        op: &Op,
+        input: &ReconcileInput<'_>,
+        state: &mut LoadBalancerSyncState,
+    ) -> Result<ObservedState, CloudError> {
+        let mut observed = match state.take_observed() {
+            Some(observed) => observed,
+            None => {
+                let mut observed = self
+                    .read_from_aws(op, input, state, ReadScope::Targets)
+                    .await?;
+                state.copy_cleanup_to(&mut observed);
+                observed
+            }
+        };
+        if !lacks_targets(&observed) {
+            return Ok(observed);
+        }
+        let result = self
+            .observer
+            .read_missing(op, &input.desired.owner, &mut observed)
+            .await;
+        match result {
+            Ok(()) => Ok(observed),
+            Err(error) => {
+                // If our own rate limit delayed the read, what is known is still valid.
+                if error.kind() == ErrorKind::Throttled {
+                    state.observed = Some(observed);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Records the state after all targets were applied, or all that AWS accepted.
+    fn record_targets(
+        &self,
+        op: &Op,
+        input: &ReconcileInput<'_>,
+        resolved_targets: ResolvedTargets,
+        mut observed: ObservedState,
+        all_applied: bool,
+        state: &mut LoadBalancerSyncState,
+    ) {
+        let desired = input.desired;
+        // If the rules belong to another desired state, the next full reconcile must compare them.
+        let are_rules_current =
+            observed.rules_digest == Some(rules_digest(desired, &state.rule_inputs));
+        // Rules on groups that no node has any more are removed by the next full reconcile.
+        if !input.targets_only {
+            state.rule_inputs.extend(&resolved_targets.rule_inputs);
+        }
+        observed.rules_digest = if are_rules_current {
+            Some(rules_digest(desired, &state.rule_inputs))
+        } else {
+            None
+        };
+        state.observed = Some(observed);
+        self.report_unmanaged_groups(op, desired, &resolved_targets, state);
+        if all_applied && let Some(applied) = &mut state.last_applied {
+            applied.targets = resolved_targets.targets;
+        }
+        state.instances = resolved_targets.instances;
+    }
 }
 
-/// Removes registrations of stopped instances from a plan, because AWS rejects them; returns what
-/// is pending because of that.
+/// Removes registrations of stopped instances from a plan, because AWS rejects them. Returns when
+/// to try again, or `None` if no instance was removed.
 pub(in crate::lb) fn defer_stopped_instances(
     op: &Op,
     actions: &mut Vec<PlannedAction>,
@@ -181,11 +210,14 @@ pub(in crate::lb) fn defer_stopped_instances(
     if deferred_instances.is_empty() {
         return None;
     }
-    let why = format!("{} instances are stopped and no targets yet", deferred_instances.len());
-    Some(Deferred { after: retry_delay::rejected_targets(op), why: why.into() })
+    let reason = format!("{} stopped instances are not registered yet", deferred_instances.len());
+    Some(Deferred {
+        after: retry_delay::rejected_targets(op),
+        reason: reason.into(),
+    })
 }
 
-/// Tells whether the targets of a target group were not read.
+/// Returns true if the targets of any target group were not read.
 fn lacks_targets(observed: &ObservedState) -> bool {
     observed
         .target_groups
@@ -193,9 +225,13 @@ fn lacks_targets(observed: &ObservedState) -> bool {
         .any(|group| group.targets.is_none())
 }
 
-/// Returns the desired state, limited to existing listeners and to the current address families: a
-/// change of the Service is not applied together with its targets.
-fn served_spec(desired: &DesiredLoadBalancer, observed: &ObservedState) -> DesiredLoadBalancer {
+/// Returns the desired state, limited to the observed listeners and address families. The rules for
+/// new targets are added for what the load balancer serves now, because other changes of the
+/// Service are not applied together with its targets.
+fn limit_to_observed(
+    desired: &DesiredLoadBalancer,
+    observed: &ObservedState,
+) -> DesiredLoadBalancer {
     let mut served = desired.clone();
     served
         .listeners
@@ -203,7 +239,7 @@ fn served_spec(desired: &DesiredLoadBalancer, observed: &ObservedState) -> Desir
     let current_type = observed
         .load_balancer
         .as_ref()
-        .and_then(|observed| observed.load_balancer.ip_address_type);
+        .and_then(|observed| observed.resource.ip_address_type);
     if let Some(current_type) = current_type {
         served.ip_address_type = current_type;
     }

@@ -1,8 +1,8 @@
-//! Cache of the VPC's security groups: read in one request for all load balancers, and updated by
-//! our own changes.
+//! A cache of the VPC's security groups. One request reads them for all load balancers, and our own
+//! changes update them.
 //!
-//! Several Services change the group of the same nodes at the same time. Each change of a group is
-//! computed and made under that group's lock, from rules that include all our earlier changes.
+//! Several Services may change the group of the same nodes at the same time. Each change is
+//! computed and made under the lock of its group, from rules that include all our earlier changes.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -27,21 +27,21 @@ use crate::{
     scope::Scope,
 };
 
-/// Maximum number of rules per request; the limit of rules per group is of the same order.
+/// Maximum number of rules per request. AWS limits the rules of a group to a similar number.
 const MAX_RULES: usize = 200;
 /// Maximum number of values in a filter.
 const MAX_FILTER_VALUES: usize = 200;
 
-/// How long a read may not show a change of ours: AWS is eventually consistent.
+/// Time for which a read may not show a change of ours, because AWS is eventually consistent.
 const EVENTUAL_CONSISTENCY_WINDOW: Duration = Duration::from_secs(20);
 
-/// How often a group is read again if it becomes uncertain during the read.
+/// Number of times that a group is read again if it becomes uncertain during the read.
 const MAX_REREADS: usize = 3;
 
 /// Security groups by ID.
 pub(crate) type GroupsById = BTreeMap<SecurityGroupId, Arc<SecurityGroup>>;
 
-/// The VPC's security groups.
+/// Caches the VPC's security groups.
 pub(crate) struct SecurityGroupCache {
     scope: Scope,
     /// Held by the caller that reads; the others wait for its result.
@@ -60,15 +60,15 @@ type WaitingGrants = HashMap<SecurityGroupId, BTreeMap<u64, BTreeSet<Rule>>>;
 struct CacheState {
     groups: Arc<GroupsById>,
     listed: Option<Instant>,
-    /// Counts reads and changes, to tell whether a response is older than a change.
+    /// Counts reads and changes, to detect that a response is older than a change.
     version: u64,
-    /// Version at which each group was last changed.
+    /// The version at which each group was last changed.
     changed: HashMap<SecurityGroupId, u64>,
-    /// Groups with uncertain rules: a change failed, or nobody waited for its response.
+    /// Groups whose rules are unknown, because a change failed or its response was not awaited.
     uncertain: BTreeSet<SecurityGroupId>,
     /// Changes so recent that reads may not show them, in order.
     recent_changes: Vec<RecentChange>,
-    /// Groups that this process created, as created, and when: for a while reads may not show them.
+    /// Groups that this process created, with the time. Reads may not show them for a while.
     created: HashMap<SecurityGroupId, (Instant, Arc<SecurityGroup>)>,
 }
 
@@ -145,7 +145,7 @@ impl CacheState {
         self.store(group);
     }
 
-    /// Whether a group was created so recently that a read may not show it.
+    /// Returns true if a group was created so recently that a read may not show it.
     fn is_new(&self, id: &SecurityGroupId) -> bool {
         self.created
             .get(id)
@@ -164,12 +164,12 @@ impl CacheState {
         let now = self.next_version();
         self.changed.insert(id.clone(), now);
         self.uncertain.insert(id.clone());
-        // The unanswered change may have undone what was recorded for the group.
+        // The unanswered change may have reverted earlier ones.
         self.recent_changes.retain(|change| change.group != *id);
     }
 }
 
-/// Marks a group as uncertain when dropped, unless its change was answered.
+/// Marks a group as uncertain when dropped before the response of its change.
 struct ChangeGuard<'a> {
     cache: &'a SecurityGroupCache,
     id: &'a SecurityGroupId,
@@ -190,7 +190,7 @@ struct GrantTicket<'a> {
     cache: &'a SecurityGroupCache,
     id: &'a SecurityGroupId,
     number: u64,
-    /// Whether the wait is over.
+    /// True once the wait is over.
     over: bool,
 }
 
@@ -231,8 +231,8 @@ impl<'a> GrantTicket<'a> {
 }
 
 impl Drop for GrantTicket<'_> {
-    /// A cancelled caller needs no rules any more; rules that are being granted already become
-    /// uncertain.
+    /// A cancelled caller no longer needs its rules. If another caller is granting them, the group
+    /// becomes uncertain.
     fn drop(&mut self) {
         if !self.over && !self.claim() {
             self.cache.state.lock().mark_uncertain(self.id);
@@ -260,16 +260,16 @@ impl SecurityGroupCache {
         op: &Op,
         max_age: Duration,
     ) -> Result<Arc<GroupsById>, CloudError> {
-        let asked = Instant::now();
-        if let Some(groups) = self.cached(asked, max_age) {
+        let requested_at = Instant::now();
+        if let Some(groups) = self.cached(requested_at, max_age) {
             return Ok(groups);
         }
         let _reading = op.wait_shared(self.read_lock.lock()).await;
-        // Another caller may have read them since.
-        if let Some(groups) = self.cached(asked, max_age) {
+        // Another caller may have read the groups while this one waited for the lock.
+        if let Some(groups) = self.cached(requested_at, max_age) {
             return Ok(groups);
         }
-        if self.is_listed_within(asked, max_age) {
+        if self.is_listed_within(requested_at, max_age) {
             let uncertain: Vec<_> = self.state.lock().uncertain.iter().cloned().collect();
             self.read(op, &uncertain).await?;
         } else {
@@ -278,8 +278,8 @@ impl SecurityGroupCache {
         Ok(self.state.lock().groups.clone())
     }
 
-    /// Returns the groups, after reading those of `ids` that are missing.
-    pub(crate) async fn including(
+    /// Returns the groups, after reading the ones of `ids` that are missing in `groups`.
+    pub(crate) async fn read_missing(
         &self,
         op: &Op,
         groups: Arc<GroupsById>,
@@ -301,7 +301,7 @@ impl SecurityGroupCache {
     /// Reads the current state of groups by ID.
     pub(crate) async fn read(&self, op: &Op, ids: &[SecurityGroupId]) -> Result<(), CloudError> {
         for chunk in ids.chunks(MAX_FILTER_VALUES) {
-            // By filter, because one unknown ID would make the whole request fail.
+            // Use a filter, because one unknown ID would make the whole request fail.
             let begun = self.state.lock().next_version();
             let found = self
                 .describe(op, "group-id", chunk.iter().map(|id| &**id))
@@ -326,7 +326,7 @@ impl SecurityGroupCache {
     }
 
     /// Reads the current state of a group by name.
-    pub(crate) async fn named(
+    pub(crate) async fn read_by_name(
         &self,
         op: &Op,
         name: &str,
@@ -351,12 +351,12 @@ impl SecurityGroupCache {
         &self,
         op: &Op,
         id: &SecurityGroupId,
-        why: &str,
+        reason: &str,
         change: impl Fn(&SecurityGroup) -> RuleChange,
     ) -> Result<(), CloudError> {
         let lock = self.locks.lock().entry(id.clone()).or_default().clone();
         let _changing = wait_in_line(op, lock.lock()).await?;
-        self.update_rules_locked(op, id, why, change).await
+        self.update_rules_locked(op, id, reason, change).await
     }
 
     /// Grants missing rules of a group, together with the rules of all callers that wait for it:
@@ -366,7 +366,7 @@ impl SecurityGroupCache {
         &self,
         op: &Op,
         id: &SecurityGroupId,
-        why: &str,
+        reason: &str,
         desired: &BTreeSet<Rule>,
     ) -> Result<(), CloudError> {
         let ticket = GrantTicket::new(self, id, desired);
@@ -382,8 +382,8 @@ impl SecurityGroupCache {
         if !others.is_empty() {
             let all_rules = others.values().flatten().chain(desired);
             let missing = plan::missing(&group.ingress, all_rules);
-            let why = format!("{why}, and {} more with it", others.len());
-            match self.grant(op, &mut group, &missing, &why).await {
+            let reason = format!("{reason}, and {} more with it", others.len());
+            match self.grant(op, &mut group, &missing, &reason).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
                 Err(error)
@@ -397,7 +397,7 @@ impl SecurityGroupCache {
                 Err(error) => return Err(error),
             }
         }
-        self.update_rules_locked(op, id, why, |group| RuleChange {
+        self.update_rules_locked(op, id, reason, |group| RuleChange {
             grant: plan::missing(&group.ingress, desired),
             ..RuleChange::default()
         })
@@ -408,7 +408,7 @@ impl SecurityGroupCache {
         &self,
         op: &Op,
         id: &SecurityGroupId,
-        why: &str,
+        reason: &str,
         change: impl Fn(&SecurityGroup) -> RuleChange,
     ) -> Result<(), CloudError> {
         let mut group = self.current(op, id).await?;
@@ -418,7 +418,7 @@ impl SecurityGroupCache {
             group = self.current(op, id).await?;
             rules = change(&group);
         }
-        if !self.grant(op, &mut group, &rules.grant, why).await? {
+        if !self.grant(op, &mut group, &rules.grant, reason).await? {
             // A rule existed already. AWS does not say which one, and reads of a group may lag
             // behind.
             self.read(op, &[id.clone()]).await?;
@@ -426,7 +426,7 @@ impl SecurityGroupCache {
             rules = change(&group);
             for rule in &rules.grant {
                 if !self
-                    .grant(op, &mut group, std::slice::from_ref(rule), why)
+                    .grant(op, &mut group, std::slice::from_ref(rule), reason)
                     .await?
                 {
                     // It exists, perhaps with a description that is not ours: then we must not
@@ -438,7 +438,7 @@ impl SecurityGroupCache {
                 }
             }
         }
-        self.revoke(op, &mut group, &rules.revoke, why).await
+        self.revoke(op, &mut group, &rules.revoke, reason).await
     }
 
     /// Creates a group; `None` if one with that name exists.
@@ -446,10 +446,10 @@ impl SecurityGroupCache {
         &self,
         op: &Op,
         request: CreateSecurityGroup,
-        why: &str,
+        reason: &str,
     ) -> Result<Option<SecurityGroup>, AwsError> {
         let CreateSecurityGroup { name, description, vpc, tags } = request.clone();
-        match self.scope.client.write(op, request, why).await {
+        match self.scope.client.write(op, request, reason).await {
             Ok(id) => {
                 let group = SecurityGroup {
                     id,
@@ -473,13 +473,13 @@ impl SecurityGroupCache {
         op: &Op,
         group: &SecurityGroup,
         tags: Tags,
-        why: &str,
+        reason: &str,
     ) -> Result<(), CloudError> {
         let request = CreateTags { resources: vec![(&*group.id).into()], tags: tags.clone() };
         let mut guard = ChangeGuard { cache: self, id: &group.id, completed: false };
         self.scope
             .client
-            .write(op, request, why)
+            .write(op, request, reason)
             .await
             .map_err(|error| group_error(error, &group.id))?;
         guard.completed = true;
@@ -497,14 +497,14 @@ impl SecurityGroupCache {
         &self,
         op: &Op,
         id: &SecurityGroupId,
-        why: &str,
+        reason: &str,
     ) -> Result<bool, CloudError> {
         let lock = self.locks.lock().entry(id.clone()).or_default().clone();
         let _changing = wait_in_line(op, lock.lock()).await?;
         match self
             .scope
             .client
-            .write(op, DeleteSecurityGroup { id: id.clone() }, why)
+            .write(op, DeleteSecurityGroup { id: id.clone() }, reason)
             .await
         {
             Ok(()) => {}
@@ -523,13 +523,13 @@ impl SecurityGroupCache {
         op: &Op,
         group: &mut SecurityGroup,
         rules: &[Rule],
-        why: &str,
+        reason: &str,
     ) -> Result<bool, CloudError> {
         let id = group.id.clone();
         for chunk in rules.chunks(MAX_RULES) {
             let mut guard = ChangeGuard { cache: self, id: &id, completed: false };
             let request = AuthorizeSecurityGroupIngress { id: id.clone(), rules: chunk.to_vec() };
-            match self.scope.client.write(op, request, why).await {
+            match self.scope.client.write(op, request, reason).await {
                 Ok(()) => {}
                 Err(error) if error.has_code("InvalidPermission.Duplicate") => return Ok(false),
                 Err(error) if error.has_code("RulesPerSecurityGroupLimitExceeded") => {
@@ -551,19 +551,20 @@ impl SecurityGroupCache {
         op: &Op,
         group: &mut SecurityGroup,
         rules: &[Rule],
-        why: &str,
+        reason: &str,
     ) -> Result<(), CloudError> {
         let id = group.id.clone();
         for chunk in rules.chunks(MAX_RULES) {
             let mut guard = ChangeGuard { cache: self, id: &id, completed: false };
             let request = RevokeSecurityGroupIngress { id: id.clone(), rules: chunk.to_vec() };
-            match self.scope.client.write(op, request, why).await {
+            match self.scope.client.write(op, request, reason).await {
                 Ok(()) => {}
                 Err(error) if error.has_code("InvalidPermission.NotFound") && chunk.len() == 1 => {}
                 Err(error) if error.has_code("InvalidPermission.NotFound") => {
                     // One of them did not exist, and the others may not have been revoked.
                     for rule in chunk {
-                        Box::pin(self.revoke(op, group, std::slice::from_ref(rule), why)).await?;
+                        Box::pin(self.revoke(op, group, std::slice::from_ref(rule), reason))
+                            .await?;
                     }
                 }
                 Err(error) => return Err(group_error(error, &id)),
@@ -590,7 +591,7 @@ impl SecurityGroupCache {
             if !self.state.lock().uncertain.contains(id) {
                 return Err(CloudError::new(
                     ErrorKind::Conflict,
-                    format!("security group {id} is not there"),
+                    format!("security group {id} does not exist"),
                 ));
             }
         }
@@ -607,7 +608,7 @@ impl SecurityGroupCache {
         Some((**group).clone())
     }
 
-    /// Tells whether all groups were listed at most `max_age` before `asked`.
+    /// Returns true if all groups were listed at most `max_age` before `asked`.
     fn is_listed_within(&self, asked: Instant, max_age: Duration) -> bool {
         let listed = self.state.lock().listed;
         listed.is_some_and(|at| asked.saturating_duration_since(at) < max_age)

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use ccm_core::provider::{CloudError, EventType, Op, Progress};
 
 use super::{
-    PREVIEW_AGE, SecurityGroupManager,
+    SHARED_READ_AGE, SecurityGroupManager,
     cache::GroupsById,
     managed::{self, MANAGED_DESCRIPTION},
     plan::RuleChange,
@@ -27,12 +27,12 @@ use crate::{
 const NAME_HASH_LENGTH: usize = 10;
 
 impl SecurityGroupManager {
-    /// Removes what a deleted load balancer leaves: its rules in groups of nodes, and the group
-    /// made for it. Groups in `keep` stay. Succeeds if nothing exists; pending while something
-    /// still uses the group.
+    /// Removes the rules of a deleted load balancer from the groups of nodes, and deletes the group
+    /// that was created for it. Groups in `keep` stay. Succeeds if nothing exists. Returns
+    /// [`Progress::Pending`] while the group is still in use.
     ///
     /// # Errors
-    /// AWS' own; never [`NotFound`](ccm_core::provider::ErrorKind::NotFound).
+    /// Errors of AWS, but never [`NotFound`](ccm_core::provider::ErrorKind::NotFound).
     pub async fn clean_up(
         &self,
         op: &Op,
@@ -45,10 +45,10 @@ impl SecurityGroupManager {
         let name = names::security_group(op.cluster_name(), owner);
         let group = match managed::find(&groups, &name) {
             Some(group) => Some(group),
-            None => self.cache.named(op, &name).await?,
+            None => self.cache.read_by_name(op, &name).await?,
         };
         match group {
-            Some(group) if !keep.contains(&group.id) && self.is_made_for(op, &group, owner) => {
+            Some(group) if !keep.contains(&group.id) && self.is_created_for(op, &group, owner) => {
                 self.delete_owned_group(op, &group.id).await
             }
             _ => Ok(Progress::Done),
@@ -65,7 +65,7 @@ impl SecurityGroupManager {
         op: &Op,
         lb_name: &str,
     ) -> Result<Arc<GroupsById>, CloudError> {
-        let groups = self.cache.groups(op, self.age(op)).await?;
+        let groups = self.cache.groups(op, self.max_cleanup_age(op)).await?;
         self.needed_rules.lock().remove(lb_name);
         self.deleted.add(lb_name);
         self.unmanaged.lock().remove(lb_name);
@@ -77,8 +77,8 @@ impl SecurityGroupManager {
         Ok(groups)
     }
 
-    /// Cleans up groups that were detached from an existing load balancer: those that were made for
-    /// it are deleted. Given groups, and the shared one, stay.
+    /// Deletes groups that were detached from an existing load balancer, if they were created for
+    /// it. Given groups, and the shared one, stay.
     ///
     /// # Errors
     /// As [`clean_up`](Self::clean_up).
@@ -91,7 +91,7 @@ impl SecurityGroupManager {
         if groups.is_empty() {
             return Ok(Progress::Done);
         }
-        // Their ownership decides about deletion, so they are read again.
+        // Read the groups again, because their tags decide about the deletion.
         self.cache.read(op, groups).await?;
         let current_groups = self.cache.groups(op, self.max_rule_age()).await?;
         let mut first_pending = None;
@@ -99,7 +99,7 @@ impl SecurityGroupManager {
             let Some(group) = current_groups.get(id) else {
                 continue;
             };
-            if !self.is_made_for(op, group, owner) {
+            if !self.is_created_for(op, group, owner) {
                 continue;
             }
             let progress = self.delete_owned_group(op, id).await?;
@@ -110,11 +110,11 @@ impl SecurityGroupManager {
         Ok(first_pending.unwrap_or(Progress::Done))
     }
 
-    /// Finds the group that was made for a Service and is not on its load balancer, as after an
+    /// Finds the group that was created for a Service and is not on its load balancer, as after an
     /// interrupted removal.
     ///
     /// # Errors
-    /// AWS' own.
+    /// Errors of AWS.
     pub async fn find_leftover_group(
         &self,
         op: &Op,
@@ -123,20 +123,20 @@ impl SecurityGroupManager {
     ) -> Result<Option<SecurityGroupId>, CloudError> {
         let groups = self
             .cache
-            .groups(op, PREVIEW_AGE.min(self.max_rule_age()))
+            .groups(op, SHARED_READ_AGE.min(self.max_rule_age()))
             .await?;
         match managed::find(&groups, &names::security_group(op.cluster_name(), owner)) {
-            Some(group) if !used.contains(&group.id) && self.is_made_for(op, &group, owner) => {
+            Some(group) if !used.contains(&group.id) && self.is_created_for(op, &group, owner) => {
                 Ok(Some(group.id.clone()))
             }
             _ => Ok(None),
         }
     }
 
-    /// Tells whether a group was made for a Service: the cluster owns it, it has the description of
-    /// managed groups, and it belongs to the Service by its tag or, without that tag as on
-    /// upstream's groups, by its name.
-    fn is_made_for(&self, op: &Op, group: &SecurityGroup, owner: &ServiceKey) -> bool {
+    /// Returns true if a group was created for a Service. The cluster must own the group, its
+    /// description must be that of managed groups, and it must have the Service's tag. Groups of
+    /// upstream have no such tag, so that their name must match instead.
+    fn is_created_for(&self, op: &Op, group: &SecurityGroup, owner: &ServiceKey) -> bool {
         let name = names::security_group(op.cluster_name(), owner);
         let name_without_hash = &name[..name.len() - NAME_HASH_LENGTH];
         let belongs_to_service = match group.tags.get(SERVICE_TAG) {
@@ -157,7 +157,7 @@ impl SecurityGroupManager {
         op: &Op,
         id: &SecurityGroupId,
     ) -> Result<Progress, CloudError> {
-        let groups = self.cache.groups(op, self.age(op)).await?;
+        let groups = self.cache.groups(op, self.max_cleanup_age(op)).await?;
         self.remove_references(op, &groups, id).await?;
         let is_deleted = self
             .cache
@@ -170,6 +170,7 @@ impl SecurityGroupManager {
         }
     }
 
+    /// Removes the rules in other groups of the cluster that refer to a group.
     async fn remove_references(
         &self,
         op: &Op,
@@ -179,7 +180,7 @@ impl SecurityGroupManager {
         if self.scope.settings.disable_security_group_ingress {
             return Ok(());
         }
-        let why = format!("{id} is deleted");
+        let reason = format!("{id} is deleted");
         for group in groups.values() {
             if group.id == *id
                 || references(group, id).is_empty()
@@ -189,7 +190,7 @@ impl SecurityGroupManager {
                 continue;
             }
             self.cache
-                .update_rules(op, &group.id, &why, |group| RuleChange {
+                .update_rules(op, &group.id, &reason, |group| RuleChange {
                     revoke: references(group, id),
                     ..RuleChange::default()
                 })
@@ -198,17 +199,18 @@ impl SecurityGroupManager {
         Ok(())
     }
 
-    /// Maximum age of groups. A retry, after a group was in use, reads what uses it now.
-    fn age(&self, op: &Op) -> Duration {
+    /// Returns the maximum age of cached groups. A retry reads them again, because other rules may
+    /// refer to the group now.
+    fn max_cleanup_age(&self, op: &Op) -> Duration {
         if op.pending_for().is_zero() {
-            PREVIEW_AGE.min(self.max_rule_age())
+            SHARED_READ_AGE.min(self.max_rule_age())
         } else {
             Duration::ZERO
         }
     }
 }
 
-/// Returns the rules that admit the interfaces with a group.
+/// Returns the rules of `group` that admit the interfaces of the group `to`.
 pub(crate) fn references(group: &SecurityGroup, to: &SecurityGroupId) -> Vec<Rule> {
     group
         .ingress
@@ -218,13 +220,14 @@ pub(crate) fn references(group: &SecurityGroup, to: &SecurityGroupId) -> Vec<Rul
         .collect()
 }
 
-/// Returns Pending for a group in use, with a growing delay.
+/// Returns [`Progress::Pending`] for a group that is in use, with a growing delay. Emits an event
+/// once that takes long.
 pub(crate) fn in_use(op: &Op, id: &SecurityGroupId) -> Progress {
-    let why = format!("security group {id} is still in use");
+    let reason = format!("security group {id} is still in use");
     let after = retry_delay::security_group_in_use(op);
     if retry_delay::has_become_slow(op, after) {
-        let note = format!("{why} after {} minutes", SLOW_DELETION_THRESHOLD.as_secs() / 60);
+        let note = format!("{reason} after {} minutes", SLOW_DELETION_THRESHOLD.as_secs() / 60);
         op.event(EventType::Warning, "SecurityGroupInUse", &note);
     }
-    Progress::Pending { after, why: why.into() }
+    Progress::Pending { after, why: reason.into() }
 }

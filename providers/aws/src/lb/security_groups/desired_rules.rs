@@ -32,7 +32,7 @@ const TOO_BIG_V6: (&str, (i32, i32)) = ("icmpv6", (2, 0));
 /// The API server's default range of node ports.
 const NODE_PORTS: (u16, u16) = (30000, 32767);
 
-/// Tells whether a rule admits clients of any load balancer.
+/// Returns true if a rule admits clients of any load balancer.
 pub(crate) fn is_client(rule: &Rule) -> bool {
     rule.description.starts_with(CLIENT)
 }
@@ -47,8 +47,8 @@ pub(crate) fn health_of(rule: &Rule) -> Option<&str> {
     rule.description.strip_prefix(HEALTH)
 }
 
-/// Tells whether AWS treats both as the same rule: a group has only one with a protocol, ports and
-/// source, whatever its description.
+/// Returns true if AWS treats both as the same rule: a group has only one with a protocol, ports
+/// and source, whatever its description.
 pub(crate) fn is_same_rule(a: &Rule, b: &Rule) -> bool {
     is_same_source(&a.source, &b.source)
         && protocol(&a.protocol) == protocol(&b.protocol)
@@ -79,7 +79,7 @@ fn protocol(text: &str) -> &str {
     }
 }
 
-/// Tells whether a rule is a path-MTU rule.
+/// Returns true if a rule is a path-MTU rule.
 pub(crate) fn is_mtu(rule: &Rule) -> bool {
     *rule.description == *MTU
 }
@@ -91,8 +91,8 @@ pub(crate) fn belongs_to(rule: &Rule, lb_name: &str) -> bool {
         .any(|prefix| rule.description.strip_prefix(prefix) == Some(lb_name))
 }
 
-/// Tells whether a rule admits clients on a port that several load balancers may use: one of pods,
-/// outside the range of node ports.
+/// Returns true if a rule admits clients on a port that several load balancers may use: one of
+/// pods, outside the range of node ports.
 pub(crate) fn may_be_shared(rule: &Rule) -> bool {
     let admits_clients = [CLIENT, GROUP]
         .iter()
@@ -105,7 +105,7 @@ pub(crate) fn may_be_shared(rule: &Rule) -> bool {
             .is_some_and(|(from, to)| from < first || to > last)
 }
 
-/// How targets admit a load balancer.
+/// The rules by which targets admit a load balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RuleSourceKind<'a> {
     /// Rules are not managed and stay as they are.
@@ -225,8 +225,8 @@ fn cidr_rules(request: &RuleRequest<'_>) -> BTreeSet<Rule> {
     rules
 }
 
-/// Tells whether client rules cover the health checks. Like upstream, no health rules are needed if
-/// everybody may connect, everything is TCP, and health checks use exactly the ports of the
+/// Returns true if client rules cover the health checks. Like upstream, no health rules are needed
+/// if everybody may connect, everything is TCP, and health checks use exactly the ports of the
 /// clients. Otherwise every port has them.
 fn clients_cover_health(request: &RuleRequest<'_>) -> bool {
     let sources = &request.desired.sources;
@@ -249,16 +249,16 @@ fn clients_cover_health(request: &RuleRequest<'_>) -> bool {
     client_ports == health_ports
 }
 
-/// Tells whether one of the networks contains every address of a family.
+/// Returns true if one of the networks contains every address of a family.
 fn admits_everybody<'a>(networks: impl IntoIterator<Item = &'a IpNet>, family: IpFamily) -> bool {
     networks
         .into_iter()
         .any(|network| network.prefix_len() == 0 && IpFamily::of(network) == family)
 }
 
-/// Tells whether client CIDRs are admitted. Upstream admits them to nodes even if client addresses
-/// are not preserved; it has no pod targets, which are opened only to the addresses that reach
-/// them.
+/// Returns true if client CIDRs are admitted. Upstream admits them to nodes even if client
+/// addresses are not preserved; it has no pod targets, which are opened only to the addresses that
+/// reach them.
 fn admits_client_cidrs(request: &RuleRequest<'_>, listener: &DesiredListener) -> bool {
     request.desired.target_type == TargetType::Instance || listener.target_group.preserves_client_ip
 }

@@ -32,21 +32,22 @@ pub const SHARED_DESCRIPTION: &str = "[k8s] Shared Backend SecurityGroup for Loa
 
 const ANNOTATION: &str = "service.beta.kubernetes.io/aws-load-balancer-security-groups";
 
-/// What [`SecurityGroupManager::ensure_frontend_groups`] would do.
+/// The result of [`SecurityGroupManager::plan_frontend_groups`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrontendPlan {
-    /// The existing groups among the desired ones. Empty: none, or the current ones.
+    /// The existing groups among the desired ones; empty if the load balancer gets none or keeps
+    /// the current ones.
     pub groups: Vec<SecurityGroupId>,
-    /// Whether all desired groups exist. If not, the load balancer's groups would change as well.
-    pub complete: bool,
+    /// True if all desired groups exist. If not, the load balancer's groups would change as well.
+    pub is_complete: bool,
     /// Groups that would be created, and tags that would be repaired.
     pub changes: Vec<PlannedChange>,
 }
 
 impl FrontendPlan {
     /// Adds the creation of a group.
-    fn add_group(&mut self, name: &str) {
-        self.complete = false;
+    fn add_creation(&mut self, name: &str) {
+        self.is_complete = false;
         self.changes.push(PlannedChange {
             operation: "CreateSecurityGroup".into(),
             object: name.into(),
@@ -56,13 +57,13 @@ impl FrontendPlan {
 }
 
 impl SecurityGroupManager {
-    /// Returns the desired groups of the load balancer; empty means none, or that it keeps the
-    /// current ones. The managed group is found or created, and gets missing rules.
+    /// Returns the desired groups of the load balancer; empty if it gets none or keeps the current
+    /// ones. Finds or creates the managed group and adds missing rules to it.
     ///
-    /// `existing`: its current groups, or `None` if the load balancer does not exist yet.
+    /// `existing` has the current groups of the load balancer, or `None` if it does not exist yet.
     ///
     /// # Errors
-    /// What is not possible ([`InvalidInput`](ErrorKind::InvalidInput)), and AWS' own.
+    /// A request that cannot be met ([`InvalidInput`](ErrorKind::InvalidInput)), and errors of AWS.
     pub async fn ensure_frontend_groups(
         &self,
         op: &Op,
@@ -73,20 +74,22 @@ impl SecurityGroupManager {
             match plan::frontend_groups(desired, existing, &self.scope.settings)? {
                 FrontendGroups::None => return Ok(Vec::new()),
                 FrontendGroups::Managed { shared } => {
-                    (vec![self.managed(op, desired).await?], shared)
+                    (vec![self.ensure_managed_group(op, desired).await?], shared)
                 }
-                FrontendGroups::Given { names, shared } => (self.given(op, names).await?, shared),
+                FrontendGroups::Given { names, shared } => {
+                    (self.find_given_groups(op, names).await?, shared)
+                }
             };
         if with_shared {
-            let id = self.shared(op).await?;
+            let id = self.ensure_shared_group(op).await?;
             groups.retain(|group| *group != id);
             groups.push(id);
         }
         Ok(groups)
     }
 
-    /// Returns what [`ensure_frontend_groups`](Self::ensure_frontend_groups) would do, without
-    /// doing it. For the rules of an existing group see [`plan`](Self::plan).
+    /// Plans what [`ensure_frontend_groups`](Self::ensure_frontend_groups) would do. For the rules
+    /// of an existing group see [`plan_rules`](Self::plan_rules).
     ///
     /// # Errors
     /// As [`ensure_frontend_groups`](Self::ensure_frontend_groups).
@@ -96,8 +99,7 @@ impl SecurityGroupManager {
         desired: &DesiredLoadBalancer,
         existing: Option<&[SecurityGroupId]>,
     ) -> Result<FrontendPlan, CloudError> {
-        let mut plan = FrontendPlan { complete: true, ..FrontendPlan::default() };
-        // First, the groups that are the load balancer's alone.
+        let mut plan = FrontendPlan { is_complete: true, ..FrontendPlan::default() };
         let with_shared = match plan::frontend_groups(desired, existing, &self.scope.settings)? {
             FrontendGroups::None => return Ok(plan),
             FrontendGroups::Managed { shared } => {
@@ -105,16 +107,15 @@ impl SecurityGroupManager {
                 shared
             }
             FrontendGroups::Given { names, shared } => {
-                plan.groups = self.given(op, names).await?;
+                plan.groups = self.find_given_groups(op, names).await?;
                 shared
             }
         };
-        // Then the shared group.
         if with_shared {
             let groups = self.cache.groups(op, self.max_rule_age()).await?;
             match self.shared_group(op, &groups) {
                 Some(id) => plan.groups.push(id),
-                None => plan.add_group(&names::shared_security_group(op.cluster_name())),
+                None => plan.add_creation(&names::shared_security_group(op.cluster_name())),
             }
         }
         Ok(plan)
@@ -128,10 +129,10 @@ impl SecurityGroupManager {
         plan: &mut FrontendPlan,
     ) -> Result<(), CloudError> {
         let name = names::security_group(op.cluster_name(), &desired.owner);
-        let max_age = super::PREVIEW_AGE.min(self.max_rule_age());
+        let max_age = super::SHARED_READ_AGE.min(self.max_rule_age());
         let groups = self.cache.groups(op, max_age).await?;
         let Some(group) = find(&groups, &name) else {
-            plan.add_group(&name);
+            plan.add_creation(&name);
             return Ok(());
         };
         check_adoptable(&self.scope.cluster, &group, &desired.owner, MANAGED_DESCRIPTION)?;
@@ -147,7 +148,7 @@ impl SecurityGroupManager {
     }
 
     /// Finds or creates the managed group, and adds missing tags and rules.
-    async fn managed(
+    async fn ensure_managed_group(
         &self,
         op: &Op,
         desired: &DesiredLoadBalancer,
@@ -170,30 +171,34 @@ impl SecurityGroupManager {
         }
         let rules = desired_rules::managed_group_rules(desired);
         if !plan::missing(&group.ingress, &rules).is_empty() && !self.is_protected(&group.id) {
-            let why = "the Service opens it";
+            let reason = "the Service opens it";
             self.cache
-                .update_rules(op, &group.id, why, |group| missing_rules(group, &rules))
+                .update_rules(op, &group.id, reason, |group| missing_rules(group, &rules))
                 .await?;
         }
         Ok(group.id.clone())
     }
 
-    /// Resolves given groups, in their order. If one is unknown, the groups are read again, because
-    /// it may be new.
-    async fn given(&self, op: &Op, names: &[Box<str>]) -> Result<Vec<SecurityGroupId>, CloudError> {
+    /// Finds given groups, in their order. If one is unknown, reads the groups again, because it
+    /// may be new.
+    async fn find_given_groups(
+        &self,
+        op: &Op,
+        names: &[Box<str>],
+    ) -> Result<Vec<SecurityGroupId>, CloudError> {
         let cached = self.cache.groups(op, self.max_rule_age()).await?;
-        if let Ok(ids) = resolve(&cached, names) {
+        if let Ok(ids) = match_given_groups(&cached, names) {
             return Ok(ids);
         }
         let current = self.cache.groups(op, Duration::ZERO).await?;
-        resolve(&current, names).map_err(|errors| {
+        match_given_groups(&current, names).map_err(|errors| {
             let errors = errors.join("; ");
             CloudError::invalid_input(format!("{ANNOTATION}: {errors} in {}", self.scope.vpc))
         })
     }
 
     /// Finds or creates the shared group.
-    async fn shared(&self, op: &Op) -> Result<SecurityGroupId, CloudError> {
+    async fn ensure_shared_group(&self, op: &Op) -> Result<SecurityGroupId, CloudError> {
         let groups = self.cache.groups(op, self.max_rule_age()).await?;
         if let Some(id) = self.shared_group(op, &groups) {
             return Ok(id);
@@ -212,7 +217,7 @@ impl SecurityGroupManager {
         )))
     }
 
-    /// Returns the shared group, if it is known and configured.
+    /// Returns the ID of the shared group; `None` if none is configured or it does not exist yet.
     pub(super) fn shared_group(&self, op: &Op, groups: &GroupsById) -> Option<SecurityGroupId> {
         let settings = &self.scope.settings;
         if !settings.shared_backend_security_group {
@@ -250,10 +255,10 @@ impl SecurityGroupManager {
             .await
         {
             Ok(Some(group)) => Ok(Arc::new(group)),
-            Ok(None) => self.cache.named(op, name).await?.ok_or_else(|| {
+            Ok(None) => self.cache.read_by_name(op, name).await?.ok_or_else(|| {
                 CloudError::new(
                     ErrorKind::Conflict,
-                    format!("security group {name} exists and does not show yet"),
+                    format!("security group {name} exists but is not visible yet"),
                 )
             }),
             Err(error) => {
@@ -328,7 +333,10 @@ pub(super) fn check_adoptable(
 }
 
 /// Finds given groups: by ID, or by tag `Name`.
-fn resolve(groups: &GroupsById, names: &[Box<str>]) -> Result<Vec<SecurityGroupId>, Vec<String>> {
+fn match_given_groups(
+    groups: &GroupsById,
+    names: &[Box<str>],
+) -> Result<Vec<SecurityGroupId>, Vec<String>> {
     let mut found = Vec::new();
     let mut errors = Vec::new();
     for name in names {

@@ -1,10 +1,10 @@
 //! Security groups of load balancers, and the rules by which nodes admit them.
 //!
-//! A load balancer has no group, one that we create and fill, or given ones whose rules are never
-//! changed. Nodes admit a load balancer without groups by the CIDRs of its clients, as upstream
-//! does and with upstream's descriptions; one with groups by its group; and all of them by a shared
-//! group if that is configured. Only rules with our descriptions are ever removed from a node's
-//! group, and only groups that the cluster owns are deleted.
+//! A load balancer has no group, one that we create and fill, or given ones whose rules we never
+//! change. Nodes admit a load balancer without groups by the CIDRs of its clients, with the same
+//! rule descriptions as upstream. They admit a load balancer with groups by its group, or by a
+//! shared group if one is configured. We remove only rules with our descriptions from a node's
+//! group, and delete only groups that the cluster owns.
 
 mod cache;
 mod cleanup;
@@ -49,25 +49,25 @@ use crate::{
     scope::Scope,
 };
 
-/// Maximum age of rules for a dry run and for a deletion: Services that are processed at the same
+/// Maximum age of rules for a dry run and for a deletion. Services that are processed at the same
 /// time share one read.
-const PREVIEW_AGE: Duration = Duration::from_secs(300);
+const SHARED_READ_AGE: Duration = Duration::from_secs(300);
 
-/// What a load balancer exposes, and on which targets.
+/// The load balancer and the targets for which security group rules are planned or applied.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleRequest<'a> {
     /// The desired state of the Service.
     pub desired: &'a DesiredLoadBalancer,
-    /// Name of the load balancer, which is in the descriptions of its rules. An existing load
+    /// Name of the load balancer, which the descriptions of its rules contain. An existing load
     /// balancer may have another name than a new one would get.
     pub lb_name: &'a str,
-    /// The groups that it has or will have.
+    /// The groups that the load balancer has or will have.
     pub lb_groups: &'a [SecurityGroupId],
-    /// Its subnets.
+    /// The subnets of the load balancer.
     pub subnets: &'a [Subnet],
-    /// The instances that are its targets; empty if pods are.
+    /// The instances among the targets; empty if pods are the targets.
     pub instances: &'a [InstanceId],
-    /// The pods that are its targets; empty if instances are.
+    /// The pods among the targets; empty if instances are the targets.
     pub pods: &'a PodTargets,
 }
 
@@ -79,17 +79,17 @@ pub struct SecurityGroupManager {
     scope: Scope,
     instances: Arc<InstanceCache>,
     cache: SecurityGroupCache,
-    /// The rules that each load balancer needs in each group: a rule that two of them need exists
+    /// The rules that each load balancer needs in each group. A rule that two of them need exists
     /// only once, with the description of one of them.
     needed_rules: Mutex<HashMap<Box<str>, RulesByGroup>>,
     /// The groups of each load balancer's targets that we do not manage.
     unmanaged: Mutex<HashMap<Box<str>, UnmanagedGroups>>,
-    /// Deleted load balancers that listings may still show.
+    /// Names of deleted load balancers that listings may still show.
     deleted: DeletedNames,
     listings: Arc<ListingCache>,
     started_at: Instant,
-    /// Rules that were revoked together with another load balancer's and could not be granted again
-    /// yet.
+    /// Rules that were revoked together with another load balancer's, and that could not be granted
+    /// again yet.
     rules_to_restore: Mutex<BTreeMap<SecurityGroupId, BTreeSet<Rule>>>,
 }
 
@@ -103,7 +103,7 @@ pub struct UnmanagedGroups {
 }
 
 impl SecurityGroupManager {
-    /// Makes it with empty caches.
+    /// Creates a manager with empty caches.
     pub(super) fn new(
         scope: Scope,
         instances: Arc<InstanceCache>,
@@ -122,13 +122,13 @@ impl SecurityGroupManager {
         }
     }
 
-    /// Grants rules that the groups of targets lack: one request for each of these groups. Called
+    /// Grants the rules that the groups of targets lack, with one request for each group. Called
     /// before the first listener is created.
     ///
     /// # Errors
     /// Instances with an ambiguous group
     /// ([`InvalidInput`](ccm_core::provider::ErrorKind::InvalidInput)), a group with too many rules
-    /// ([`QuotaExceeded`](ccm_core::provider::ErrorKind::QuotaExceeded)), and AWS' own.
+    /// ([`QuotaExceeded`](ccm_core::provider::ErrorKind::QuotaExceeded)), and errors of AWS.
     pub async fn add_rules(&self, op: &Op, request: &RuleRequest<'_>) -> Result<(), CloudError> {
         let Some(node_rules) = self.node_rules(op, request, self.max_rule_age()).await? else {
             return Ok(());
@@ -137,8 +137,8 @@ impl SecurityGroupManager {
         self.unmanaged
             .lock()
             .insert(request.lb_name.into(), node_rules.unmanaged.clone());
-        // Read again after recording the needed rules: whoever revokes one from now on sees that it
-        // is needed and grants it again.
+        // Read again after recording the needed rules. A sync that revokes one of them from now on
+        // sees that it is needed and grants it again.
         let groups = self.cache.groups(op, self.max_rule_age()).await?;
         for id in &node_rules.node_groups {
             if let Some(group) = groups.get(id)
@@ -146,9 +146,9 @@ impl SecurityGroupManager {
             {
                 continue;
             }
-            let why = format!("targets of {} must admit it", request.lb_name);
+            let reason = format!("targets of {} must admit it", request.lb_name);
             self.cache
-                .grant_missing(op, id, &why, &node_rules.rules)
+                .grant_missing(op, id, &reason, &node_rules.rules)
                 .await?;
         }
         Ok(())
@@ -160,21 +160,21 @@ impl SecurityGroupManager {
     /// # Errors
     /// As [`add_rules`](Self::add_rules).
     pub async fn remove_rules(&self, op: &Op, request: &RuleRequest<'_>) -> Result<(), CloudError> {
-        // First, the managed group of the load balancer.
+        // Revoke rules in the managed group of the load balancer.
         let groups = self.cache.groups(op, self.max_rule_age()).await?;
-        if let Some(group) = self.managed_of(op, request, &groups) {
+        if let Some(group) = self.find_managed_group(op, request, &groups) {
             let desired = desired_rules::managed_group_rules(request.desired);
             if !managed::surplus_rules(&group, &desired).is_empty() {
-                let why = "the Service does not open it";
+                let reason = "the Service does not allow it";
                 self.cache
-                    .update_rules(op, &group.id, why, |group| RuleChange {
+                    .update_rules(op, &group.id, reason, |group| RuleChange {
                         revoke: managed::surplus_rules(group, &desired),
                         ..RuleChange::default()
                     })
                     .await?;
             }
         }
-        // Then the groups of its targets.
+        // Revoke rules in the groups of the targets.
         let Some(node_rules) = self.node_rules(op, request, self.max_rule_age()).await? else {
             return Ok(());
         };
@@ -192,15 +192,15 @@ impl SecurityGroupManager {
     ///
     /// # Errors
     /// As [`add_rules`](Self::add_rules).
-    pub async fn plan(
+    pub async fn plan_rules(
         &self,
         op: &Op,
         request: &RuleRequest<'_>,
     ) -> Result<Vec<PlannedChange>, CloudError> {
-        let max_age = PREVIEW_AGE.min(self.max_rule_age());
+        let max_age = SHARED_READ_AGE.min(self.max_rule_age());
         let groups = self.cache.groups(op, max_age).await?;
         let mut changes = Vec::new();
-        if let Some(group) = self.managed_of(op, request, &groups) {
+        if let Some(group) = self.find_managed_group(op, request, &groups) {
             let desired = desired_rules::managed_group_rules(request.desired);
             let change = RuleChange {
                 grant: plan::missing(&group.ingress, &desired),
@@ -227,7 +227,7 @@ impl SecurityGroupManager {
         Ok(changes)
     }
 
-    /// Returns the groups that were last found not to be managed for a load balancer.
+    /// Returns the groups of a load balancer's targets that the last sync found not to be managed.
     pub fn unmanaged_groups(&self, lb_name: &str) -> UnmanagedGroups {
         self.unmanaged
             .lock()
@@ -236,14 +236,14 @@ impl SecurityGroupManager {
             .unwrap_or_default()
     }
 
-    /// Maximum age of rules unless a caller requires less: manual changes are found by the drift
-    /// check.
+    /// Returns the maximum age of cached rules, unless a caller needs newer ones. The drift check
+    /// finds manual changes.
     fn max_rule_age(&self) -> Duration {
         self.scope.settings.drift_check_interval
     }
 
-    /// Returns the managed group among the load balancer's groups, if it is to have one.
-    fn managed_of(
+    /// Returns the managed group among the load balancer's groups; `None` if it should have none.
+    fn find_managed_group(
         &self,
         op: &Op,
         request: &RuleRequest<'_>,
@@ -265,7 +265,7 @@ impl SecurityGroupManager {
             .cloned()
     }
 
-    /// Tells whether the configuration protects a group from changes.
+    /// Returns true if the configuration protects a group from changes.
     fn is_protected(&self, id: &SecurityGroupId) -> bool {
         self.scope.settings.protected_security_group.as_ref() == Some(id)
     }
@@ -284,7 +284,7 @@ fn planned_changes(id: &SecurityGroupId, change: &RuleChange) -> Vec<PlannedChan
         changes.push(PlannedChange {
             operation: "RevokeSecurityGroupIngress".into(),
             object: (&**id).into(),
-            reason: format!("rules are not wanted: {}", summary(&change.revoke)).into(),
+            reason: format!("rules are not desired: {}", summary(&change.revoke)).into(),
         });
     }
     changes

@@ -1,5 +1,5 @@
-//! Rules in security groups of nodes and pods: which group is used, which rules each needs, and
-//! which are removed.
+//! Rules in the security groups of nodes and pods: chooses the group that gets the rules, and
+//! computes which rules are needed and which are removed.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ use crate::{
 pub(super) struct NodeRules {
     /// All groups of the VPC.
     pub(super) groups: Arc<GroupsById>,
-    /// The groups of its targets.
+    /// The groups of the load balancer's targets that get the rules.
     pub(super) node_groups: BTreeSet<SecurityGroupId>,
     /// The rules that each of these groups needs.
     pub(super) rules: BTreeSet<Rule>,
@@ -35,11 +35,11 @@ pub(super) struct NodeRules {
     pub(super) unmanaged: UnmanagedGroups,
 }
 
-/// Groups that must admit a load balancer.
+/// The groups of targets that must admit a load balancer.
 #[derive(Default)]
 struct NodeGroups {
     managed: BTreeSet<SecurityGroupId>,
-    /// Groups that are not ours, as shown to users.
+    /// Descriptions of groups that we do not manage, for users.
     unmanaged: BTreeSet<Box<str>>,
 }
 
@@ -58,7 +58,7 @@ impl NodeRules {
 }
 
 impl SecurityGroupManager {
-    /// Computes which rules targets need; `None` if their groups are not managed.
+    /// Computes the rules that the groups of targets need; `None` if these groups are not managed.
     pub(super) async fn node_rules(
         &self,
         op: &Op,
@@ -104,12 +104,12 @@ impl SecurityGroupManager {
         groups: Arc<GroupsById>,
     ) -> Result<(Arc<GroupsById>, NodeGroups), CloudError> {
         match request.desired.target_type {
-            TargetType::Instance => self.of_instances(op, request, groups).await,
-            TargetType::Ip => self.of_pods(op, request, groups).await,
+            TargetType::Instance => self.instance_groups(op, request, groups).await,
+            TargetType::Ip => self.pod_groups(op, request, groups).await,
         }
     }
 
-    async fn of_pods(
+    async fn pod_groups(
         &self,
         op: &Op,
         request: &RuleRequest<'_>,
@@ -120,7 +120,7 @@ impl SecurityGroupManager {
             .interface_groups
             .iter()
             .flat_map(|interface_groups| &interface_groups.groups);
-        let groups = self.cache.including(op, groups, group_ids).await?;
+        let groups = self.cache.read_missing(op, groups, group_ids).await?;
         let mut chosen = NodeGroups::default();
         for interface_groups in &request.pods.interface_groups {
             match choose_interface_group(&self.scope.cluster, &groups, interface_groups) {
@@ -137,7 +137,7 @@ impl SecurityGroupManager {
         Ok((groups, chosen))
     }
 
-    async fn of_instances(
+    async fn instance_groups(
         &self,
         op: &Op,
         request: &RuleRequest<'_>,
@@ -155,7 +155,7 @@ impl SecurityGroupManager {
         let group_ids = instances
             .iter()
             .flat_map(|instance| &instance.security_groups);
-        let groups = self.cache.including(op, groups, group_ids).await?;
+        let groups = self.cache.read_missing(op, groups, group_ids).await?;
         let mut chosen = NodeGroups::default();
         for instance in &instances {
             let group = choose_node_group(
@@ -170,16 +170,16 @@ impl SecurityGroupManager {
                     chosen.managed.insert(id);
                 }
                 None => {
-                    tracing::warn!(instance = %instance.id, "instance has no security group to open");
+                    tracing::warn!(instance = %instance.id, "instance has no security group for the rules");
                 }
             }
         }
         Ok((groups, chosen))
     }
 
-    /// Records which health rules a load balancer with unmanaged rules may depend on. Upstream may
-    /// have created some, and no health rule is removed while the needs of a load balancer are
-    /// unknown.
+    /// Records the health rules on which a load balancer with unmanaged rules may depend. Upstream
+    /// may have created some, and no health rule is removed while the needs of any load balancer
+    /// are unknown.
     async fn record_health_rules(
         &self,
         op: &Op,
@@ -198,7 +198,7 @@ impl SecurityGroupManager {
                 };
                 self.record_needed_rules(request, &node_rules);
             }
-            // Its needs stay unknown, without an error for its Service.
+            // The needs stay unknown. The Service can be synced without them.
             Err(error) => {
                 tracing::debug!(
                     load_balancer = request.lb_name,
@@ -241,18 +241,18 @@ impl SecurityGroupManager {
             if revoked.is_empty() {
                 continue;
             }
-            self.wait_for_unobserved(op, lb_name, &revoked).await?;
-            // Recorded before the request, so that it holds whatever the outcome of this call.
+            self.check_unobserved(op, lb_name, &revoked).await?;
+            // Record the rules before the request, which may succeed even if this call fails.
             self.record_rules_to_restore(id, lb_name, &revoked);
-            let why = format!("load balancer {lb_name} does not need it");
+            let reason = format!("load balancer {lb_name} does not need it");
             let result = self
                 .cache
-                .update_rules(op, id, &why, |group| {
+                .update_rules(op, id, &reason, |group| {
                     self.rules_to_remove(lb_name, group, desired, &existing)
                 })
                 .await;
-            // Recorded again: another load balancer that came to need a rule meanwhile saw it in
-            // place.
+            // Record them again. Another load balancer may have come to need one of the rules
+            // during the request, and have seen it in place.
             self.record_rules_to_restore(id, lb_name, &revoked);
             result?;
             self.restore_rules(op).await?;
@@ -273,8 +273,8 @@ impl SecurityGroupManager {
         }
     }
 
-    /// Grants again the rules that another load balancer needs, too, and that had the description
-    /// of the one that lost them. If this fails, the next caller does it.
+    /// Grants the revoked rules again that another load balancer needs too. If this fails, the next
+    /// caller tries again.
     async fn restore_rules(&self, op: &Op) -> Result<(), CloudError> {
         let to_restore = self.rules_to_restore.lock().clone();
         for (id, rules) in to_restore {
@@ -290,7 +290,7 @@ impl SecurityGroupManager {
         Ok(())
     }
 
-    /// Grants those of the rules again that a load balancer still needs.
+    /// Grants the rules of one group again, as far as a load balancer still needs them.
     async fn restore_group_rules(
         &self,
         op: &Op,
@@ -302,28 +302,28 @@ impl SecurityGroupManager {
         if needed.is_empty() {
             return Ok(());
         }
-        let why = "another load balancer needs it";
+        let reason = "another load balancer needs it";
         let result = self
             .cache
-            .update_rules(op, id, why, |group| missing_rules(group, &needed))
+            .update_rules(op, id, reason, |group| missing_rules(group, &needed))
             .await;
         match result {
             Err(error) if matches!(error.kind(), ErrorKind::Throttled | ErrorKind::Transient) => {
                 Err(error)
             }
-            // The failure must not keep the revoked rules in place; the next drift check of the
-            // other load balancer reports it.
+            // The error must not prevent other rules from being revoked. The next drift check of
+            // the other load balancer reports it.
             Err(error) => {
                 let error = error.chain();
-                tracing::warn!(group = %id, error, "cannot grant again what another load balancer needs");
+                tracing::warn!(group = %id, error, "failed to restore rules that another load balancer needs");
                 Ok(())
             }
             Ok(()) => Ok(()),
         }
     }
 
-    /// Computes which rules to remove from a group. `existing`: names of existing load balancers,
-    /// whether or not their needs are known.
+    /// Computes the rules to remove from a group. `existing` has the names of existing load
+    /// balancers, whether or not their needs are known.
     pub(super) fn rules_to_remove(
         &self,
         lb_name: &str,
@@ -391,7 +391,8 @@ pub(super) fn missing_rules(group: &SecurityGroup, desired: &BTreeSet<Rule>) -> 
     }
 }
 
-/// Chooses the group of an instance: the one with the cluster's tag, or the only one.
+/// Chooses the group of an instance that gets the rules: the group with the cluster's tag, or the
+/// only group.
 pub(super) fn choose_node_group(
     cluster: &Cluster,
     groups: &GroupsById,
@@ -422,9 +423,9 @@ pub(super) fn choose_node_group(
     }
 }
 
-/// Chooses the group of an interface with a pod's address: the one with the cluster's tag. The only
-/// group is used without a tag if the interface belongs to an instance of the cluster, as with
-/// nodes. Several tagged groups are no error of the Service.
+/// Chooses the group of a pod's network interface that gets the rules: the group with the cluster's
+/// tag. A single group needs no tag if the interface belongs to an instance of the cluster. Returns
+/// `None` if several groups are tagged.
 pub(super) fn choose_interface_group(
     cluster: &Cluster,
     groups: &GroupsById,
@@ -452,7 +453,7 @@ pub(super) fn choose_interface_group(
     None
 }
 
-/// Names the groups of an interface, for users.
+/// Describes the groups of an interface, for users.
 fn describe_groups(groups: &GroupsById, interface_groups: &InterfaceGroups) -> Box<str> {
     let mut names = Vec::new();
     for id in &interface_groups.groups {
@@ -462,7 +463,7 @@ fn describe_groups(groups: &GroupsById, interface_groups: &InterfaceGroups) -> B
         });
     }
     if names.is_empty() {
-        "an interface without any".into()
+        "an interface without security groups".into()
     } else {
         names.join(" with ").into()
     }

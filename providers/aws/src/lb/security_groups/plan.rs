@@ -22,8 +22,8 @@ pub(crate) struct RuleChange {
     pub(crate) grant: Vec<Rule>,
     /// Rules, as observed, that are not desired.
     pub(crate) revoke: Vec<Rule>,
-    /// Whether some of them are removed because other rules are absent, which somebody may have
-    /// added since the read.
+    /// True if some of them are revoked because other rules are absent. Somebody may have added
+    /// those since the read.
     pub(crate) by_absence: bool,
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn health_only_names(observed: &[Rule]) -> impl Iterator<Item = &str>
         .filter(move |name| !clients.contains(name))
 }
 
-/// Tells whether a rule is among others, with any description.
+/// Returns true if a rule is among others, with any description.
 pub(crate) fn has_rule<'a>(rules: impl IntoIterator<Item = &'a Rule>, rule: &Rule) -> bool {
     rules
         .into_iter()
@@ -153,27 +153,27 @@ pub(crate) fn summary(rules: &[Rule]) -> String {
     }
 }
 
-/// Where the security groups of a load balancer come from.
+/// The source of a load balancer's security groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FrontendGroups<'a> {
     /// It has none, or keeps the existing ones.
     None,
-    /// One that we create and fill, and the shared one if that is requested.
+    /// A group that we create and fill.
     Managed {
-        /// Whether the shared one is added.
+        /// True if the shared group is added.
         shared: bool,
     },
-    /// Given groups.
+    /// Groups that the Service names.
     Given {
-        /// IDs and names.
+        /// IDs, or values of the tag `Name`.
         names: &'a [Box<str>],
-        /// Whether the shared one is added.
+        /// True if the shared group is added.
         shared: bool,
     },
 }
 
-/// Decides which groups a load balancer gets. `existing`: its current groups, or `None` if it does
-/// not exist yet.
+/// Decides which groups a load balancer gets. `existing` has its current groups, or `None` if it
+/// does not exist yet.
 ///
 /// # Errors
 /// The request cannot be met.

@@ -121,7 +121,7 @@ impl Case {
     ) -> Vec<String> {
         let planned = self
             .part
-            .plan(&self.op, &self.exposure(wanted, lb_groups))
+            .plan_rules(&self.op, &self.exposure(wanted, lb_groups))
             .await
             .unwrap();
         planned

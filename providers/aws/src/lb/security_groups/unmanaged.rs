@@ -1,16 +1,16 @@
-//! Tells the owner of a Service which rules have to be added by hand, because a security group is
-//! not ours.
+//! Describes to the owner of a Service which rules must be added by hand, because we do not manage
+//! the security group.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{UnmanagedGroups, plan::summary};
 use crate::{api::ec2::Rule, lb::security_groups::desired_rules::is_mtu};
 
-/// How many items a note lists: a note has at most 1 kB.
+/// Maximum number of items that a note lists. A note has at most 1 kB.
 const MAX_LISTED: usize = 5;
 
-/// Describes what has to be opened by hand, and to whom.
-pub(in crate::lb) fn unmanaged_note(
+/// Describes the security groups, addresses and rules that must be opened by hand.
+pub(in crate::lb) fn describe_unmanaged(
     unmanaged: &UnmanagedGroups,
     missing_addresses: &BTreeSet<IpAddr>,
 ) -> String {
@@ -37,7 +37,7 @@ pub(in crate::lb) fn unmanaged_note(
     if rules.is_empty() {
         text
     } else {
-        format!("{text}; let there in: {}", summary(&rules))
+        format!("{text}; rules to add there: {}", summary(&rules))
     }
 }
 

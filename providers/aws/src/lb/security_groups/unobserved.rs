@@ -1,5 +1,5 @@
-//! Existing load balancers whose needs are unknown yet, as after a restart: rules that they may
-//! depend on are kept.
+//! Keeps the rules that an existing load balancer may need and that are not known yet, because its
+//! Service has not been reconciled since the start.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,13 +17,13 @@ use crate::{
     lb::{observe::listing::Listing, security_groups::desired_rules},
 };
 
-/// For so long after the start, rules that another load balancer may need, too, are not removed.
-/// Every Service is reconciled within that time, except invalid ones.
+/// Period after the start in which rules that another load balancer may need too are not removed.
+/// Every valid Service is reconciled within that time.
 const STARTUP_GRACE_PERIOD: Duration = Duration::from_mins(10);
 /// Delay before the next try.
-const PAUSE: Duration = Duration::from_secs(15);
-/// How long after the last deletion request listings may show a load balancer. A failed deletion is
-/// requested again before that.
+const RETRY_DELAY: Duration = Duration::from_secs(15);
+/// Period after the last deletion request in which listings may still show a load balancer. A
+/// failed deletion is requested again before that.
 const LISTING_LAG: Duration = Duration::from_mins(10);
 
 /// Names of load balancers that this process deleted recently.
@@ -33,7 +33,7 @@ pub(super) struct DeletedNames(Mutex<BTreeMap<Box<str>, Instant>>);
 impl DeletedNames {
     pub(super) fn add(&self, name: &str) {
         let mut names = self.0.lock();
-        names.retain(|_, since| since.elapsed() <= LISTING_LAG);
+        names.retain(|_, deleted_at| deleted_at.elapsed() <= LISTING_LAG);
         names.insert(name.into(), Instant::now());
     }
 
@@ -42,18 +42,20 @@ impl DeletedNames {
         self.0.lock().remove(name);
     }
 
-    fn has(&self, name: &str) -> bool {
+    fn contains(&self, name: &str) -> bool {
         self.0
             .lock()
             .get(name)
-            .is_some_and(|since| since.elapsed() <= LISTING_LAG)
+            .is_some_and(|deleted_at| deleted_at.elapsed() <= LISTING_LAG)
     }
 }
 
 impl SecurityGroupManager {
-    /// Returns the names of existing load balancers, if needed to decide about health rules: pods
-    /// may admit a load balancer by a client rule with another one's name, so that only its health
-    /// rules have its own.
+    /// Returns the names of existing load balancers if they are needed to decide about health
+    /// rules, or else no names.
+    ///
+    /// Pods may admit a load balancer by a client rule with another one's name, so that only its
+    /// health rules have its own name.
     pub(super) async fn existing_names(
         &self,
         op: &Op,
@@ -71,13 +73,13 @@ impl SecurityGroupManager {
             .iter()
             .map(|load_balancer| &load_balancer.name);
         Ok(names
-            .filter(|name| !self.deleted.has(name))
+            .filter(|name| !self.deleted.contains(name))
             .cloned()
             .collect())
     }
 
-    /// Tells whether there are health rules without client rules, under the name of a load balancer
-    /// whose needs are unknown.
+    /// Returns true if there are health rules without client rules, under the name of a load
+    /// balancer whose needs are unknown.
     fn has_unknown_health_rules(&self, groups: &GroupsById) -> bool {
         let needed_rules = self.needed_rules.lock();
         let mut names = groups
@@ -86,9 +88,10 @@ impl SecurityGroupManager {
         names.any(|name| !needed_rules.contains_key(name))
     }
 
-    /// Fails while a rule to be revoked may admit another Service's load balancer to its pods: a
-    /// rule that two load balancers need exists only once, with the description of one of them.
-    pub(super) async fn wait_for_unobserved(
+    /// Fails while a rule to be revoked may be needed by another Service's load balancer whose
+    /// needs are unknown. A rule that two load balancers need exists only once, with the
+    /// description of one of them.
+    pub(super) async fn check_unobserved(
         &self,
         op: &Op,
         lb_name: &str,
@@ -107,9 +110,9 @@ impl SecurityGroupManager {
             None => Ok(()),
             Some(other) => {
                 let message = format!(
-                    "load balancer {other} may need the same rules and was not looked at yet"
+                    "load balancer {other} may need the same rules and has not been reconciled yet"
                 );
-                Err(CloudError::transient(message).with_retry_after(PAUSE))
+                Err(CloudError::transient(message).with_retry_after(RETRY_DELAY))
             }
         }
     }
@@ -138,7 +141,7 @@ impl SecurityGroupManager {
             if users.contains(&load_balancer.arn)
                 && **name != *lb_name
                 && !needed_rules.contains_key(name)
-                && !self.deleted.has(name)
+                && !self.deleted.contains(name)
             {
                 return Some(name.clone());
             }
@@ -147,8 +150,8 @@ impl SecurityGroupManager {
     }
 }
 
-/// Tells whether the targets of a group with this port may use one of the ports: port 1 stands for
-/// a port with a name.
+/// Returns true if the targets of a group with this port may use one of the ports: port 1 stands
+/// for a port with a name.
 fn may_use_port(group_port: i32, ports: &[(i32, i32)]) -> bool {
     ports
         .iter()
@@ -166,9 +169,9 @@ mod tests {
             gone.add(&format!("a{n}"));
             tokio::time::advance(Duration::from_mins(1)).await;
         }
-        assert!(gone.has("a90") && !gone.has("a89"));
+        assert!(gone.contains("a90") && !gone.contains("a89"));
         assert!(gone.0.lock().len() <= 11, "{:?}", gone.0.lock());
         gone.remove("a95");
-        assert!(!gone.has("a95") && gone.has("a99"));
+        assert!(!gone.contains("a95") && gone.contains("a99"));
     }
 }

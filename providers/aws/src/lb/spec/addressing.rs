@@ -1,4 +1,4 @@
-//! Parses where a load balancer is and who reaches it: name, scheme, subnets, addresses.
+//! Parses the name, scheme, subnets and addresses of a load balancer.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// The result of parsing.
+/// The name, scheme, subnets and addresses that a Service requests.
 pub(in crate::lb) struct Addressing {
     pub(super) custom_name: Option<Box<str>>,
     pub(super) scheme: Scheme,

@@ -1,5 +1,5 @@
-//! Parses attributes of load balancers, listeners and target groups: the managed ones, with their
-//! desired values. Others are not changed.
+//! Parses the attributes of load balancers, listeners and target groups that a Service sets. Other
+//! attributes are not changed.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -51,13 +51,12 @@ const IDLE_TIMEOUT: &str = "tcp.idle_timeout.seconds";
 /// The attributes of a load balancer.
 pub(super) struct LoadBalancerAttributes {
     pub(super) attributes: Attributes,
-    /// Whether they request deletion protection.
+    /// True if the Service requests deletion protection.
     pub(super) deletion_protection: bool,
 }
 
-/// Parses the attributes of the load balancer. Like
-/// upstream, four are always managed: cross-zone load balancing, and access logs with bucket and
-/// prefix while these are on.
+/// Parses the attributes of the load balancer. Like upstream, always sets cross-zone load balancing
+/// and access logs, and also bucket and prefix while access logs are enabled.
 pub(super) fn of_load_balancer(reader: &mut SpecReader<'_>) -> LoadBalancerAttributes {
     let mut found = reader.annotations.get(&a::ATTRIBUTES).unwrap_or_default();
     check(reader, &mut found);
@@ -86,9 +85,9 @@ pub(super) fn of_load_balancer(reader: &mut SpecReader<'_>) -> LoadBalancerAttri
     }
 }
 
-/// Tells whether annotations request deletion protection, even if the Service is invalid. An
+/// Returns true if annotations request deletion protection, even if the Service is invalid. An
 /// unreadable value counts as a request, because a deletion cannot be undone.
-pub fn asks_for_protection(annotations: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
+pub fn requests_deletion_protection(annotations: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
     let Some(text) = annotations.get(&*a::ATTRIBUTES.row.key()) else {
         return false;
     };
@@ -123,18 +122,22 @@ fn check(reader: &mut SpecReader<'_>, found: &mut Pairs) {
     }
 }
 
-/// Attributes requested for target groups: for all, for single ports, and by which field.
+/// The attributes that a Service requests for its target groups.
 pub(in crate::lb) struct TargetAttributes {
+    /// Attributes of all target groups.
     general: Pairs,
+    /// Attributes of single ports, with the annotation's key and the port.
     ports: Vec<(Box<str>, u16, Pairs)>,
+    /// Ports with proxy protocol; `None` if no annotation decides about it.
     proxy: Option<ProxyProtocolPorts>,
+    /// True if the Service requests session affinity.
     stickiness: bool,
 }
 
 /// The attributes of one target group.
 pub(in crate::lb) struct TargetGroupAttributes {
     pub(in crate::lb) attributes: Attributes,
-    /// Whether its targets see the clients' addresses.
+    /// True if the targets see the clients' addresses.
     pub(in crate::lb) preserves_client_ip: bool,
 }
 
@@ -180,16 +183,16 @@ impl TargetAttributes {
         }
     }
 
-    /// Returns the attributes of one target group.
-    pub(in crate::lb) fn of(
+    /// Returns the attributes of the target group of a port.
+    pub(in crate::lb) fn for_port(
         &self,
         reader: &mut SpecReader<'_>,
         port: &ServicePort,
         listener: ElbProtocol,
         protocol: ElbProtocol,
     ) -> TargetGroupAttributes {
-        // First, merge them by rising priority: session affinity, general ones, those of the port,
-        // proxy protocol.
+        // Merge the attributes by rising priority: session affinity, all ports, this port, proxy
+        // protocol.
         let mut found = Attributes::new();
         if self.stickiness {
             if [listener, protocol].contains(&ElbProtocol::Tls) {
@@ -223,7 +226,7 @@ impl TargetAttributes {
             }
             None => {}
         }
-        // Then reject combinations that AWS does not support.
+        // Reject combinations that AWS does not support.
         let is_udp = matches!(protocol, ElbProtocol::Udp | ElbProtocol::TcpUdp);
         if is_udp && has_value(&found, PRESERVE, "false") {
             reader.annotations.add_error(
@@ -252,7 +255,7 @@ impl TargetAttributes {
         TargetGroupAttributes { attributes: found, preserves_client_ip }
     }
 
-    /// Tells whether a target group's attributes enable proxy protocol.
+    /// Returns true if a target group's attributes enable proxy protocol.
     pub(in crate::lb) fn has_proxy_protocol(attributes: &Attributes) -> bool {
         has_value(attributes, PROXY, "true")
     }
@@ -271,8 +274,7 @@ fn invalid(what: &str) -> String {
     format!("error validating target group attributes: {what}")
 }
 
-/// Checks attributes of target groups, as far as AWS' rules for single values are known; AWS checks
-/// the others.
+/// Checks attributes of target groups whose valid values are known. AWS checks the others.
 fn check_targets(field: &str, found: &Pairs, errors: &mut Vec<FieldError>) {
     for (key, value) in found {
         // All of AWS' names have a dot.
@@ -289,7 +291,7 @@ fn check_targets(field: &str, found: &Pairs, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Tells whether the value of an attribute of target groups is valid, as far as that is known.
+/// Returns false if the value of a target group's attribute is known to be invalid.
 fn is_valid_target_value(key: &str, value: &str) -> bool {
     if BOOLEAN_TARGET_ATTRIBUTES.contains(&key) {
         return matches!(value, "true" | "false");
@@ -330,8 +332,7 @@ fn proxy_protocol_ports(reader: &mut SpecReader<'_>) -> Option<ProxyProtocolPort
     }
 }
 
-/// Parses the attributes of listeners, by the end of the key, such as `TCP-80`. The caller takes
-/// out those of its listeners.
+/// Parses the attributes of listeners, each with the end of its annotation's key, such as `TCP-80`.
 pub(in crate::lb) fn of_listeners(reader: &mut SpecReader<'_>) -> Vec<(Box<str>, Attributes)> {
     let found = reader.annotations.each(&a::LISTENER_ATTRIBUTES);
     let found: Vec<(Box<str>, Attributes)> = found

@@ -17,30 +17,30 @@ use crate::{
 pub(in crate::lb) const NO_NODE_PORT: &str =
     "unable to support instance target type with an unallocated NodePort";
 
-/// The values that apply without annotations.
+/// The health check of a Service without annotations.
 #[derive(Clone, Copy)]
 struct HealthCheckDefaults<'a> {
     protocol: HealthProtocol,
     port: HealthPort,
     path: &'a str,
     interval: u32,
-    /// `None`: depends on the protocol.
+    /// `None` if it depends on the protocol.
     timeout: Option<u32>,
     thresholds: u32,
     matcher: Option<&'static str>,
-    /// Whether annotations for protocol, port and path are ignored.
+    /// True if annotations for protocol, port and path are ignored.
     fixed: bool,
 }
 
 /// Parses the health check.
 pub(in crate::lb) fn read(reader: &mut SpecReader<'_>) -> HealthCheck {
-    // First, protocol, port and path.
-    let defaults = defaults(reader);
+    // Annotations for protocol, port and path are read even if they are ignored, to report errors.
+    let defaults = default_health_check(reader);
     let requested_protocol = reader.annotations.get(&a::HEALTH_PROTOCOL);
     let requested_port = reader
         .annotations
         .get(&a::HEALTH_PORT)
-        .and_then(|text| port(reader, &text));
+        .and_then(|text| parse_port(reader, &text));
     let requested_path = reader.annotations.get(&a::HEALTH_PATH);
     let mut protocol = defaults.protocol;
     let mut port = defaults.port;
@@ -50,7 +50,6 @@ pub(in crate::lb) fn read(reader: &mut SpecReader<'_>) -> HealthCheck {
         port = requested_port.unwrap_or(port);
         path = requested_path.unwrap_or(path);
     }
-    // Then interval and timeout.
     let interval = read_in_range(reader, &a::HEALTH_INTERVAL, 5..=300).unwrap_or(defaults.interval);
     let timeout = read_in_range(reader, &a::HEALTH_TIMEOUT, 2..=120);
     if let Some(timeout) = timeout
@@ -67,7 +66,6 @@ pub(in crate::lb) fn read(reader: &mut SpecReader<'_>) -> HealthCheck {
         None if protocol == HealthProtocol::Http => 6,
         None => 10,
     };
-    // Finally, put it together with success codes and thresholds.
     let matcher = reader
         .annotations
         .get(&a::SUCCESS_CODES)
@@ -89,7 +87,7 @@ pub(in crate::lb) fn read(reader: &mut SpecReader<'_>) -> HealthCheck {
 
 /// Returns the defaults. With node ports they depend on the traffic policy; pods are checked
 /// directly, whatever the policy.
-fn defaults<'a>(reader: &SpecReader<'a>) -> HealthCheckDefaults<'a> {
+fn default_health_check<'a>(reader: &SpecReader<'a>) -> HealthCheckDefaults<'a> {
     let (interval, timeout, matcher) = match reader.defaults_source {
         DefaultsSource::CloudProviderAws => (30, None, None),
         DefaultsSource::LoadBalancerController => (10, Some(10), Some("200-399")),
@@ -149,7 +147,7 @@ fn read_in_range(
 }
 
 /// Parses the port: the traffic port, a number, or the target of a named Service port.
-fn port(reader: &mut SpecReader<'_>, text: &str) -> Option<HealthPort> {
+fn parse_port(reader: &mut SpecReader<'_>, text: &str) -> Option<HealthPort> {
     if text == "traffic-port" {
         return Some(HealthPort::Traffic);
     }
@@ -157,7 +155,7 @@ fn port(reader: &mut SpecReader<'_>, text: &str) -> Option<HealthPort> {
         return Some(HealthPort::Number(number));
     }
     let found = if is_port_name(text) {
-        named_port(reader, text)
+        find_named_port(reader, text)
     } else {
         Err(format!("Invalid health check port '{text}'"))
     };
@@ -172,7 +170,7 @@ fn port(reader: &mut SpecReader<'_>, text: &str) -> Option<HealthPort> {
     }
 }
 
-fn named_port(reader: &SpecReader<'_>, name: &str) -> Result<NonZeroU16, String> {
+fn find_named_port(reader: &SpecReader<'_>, name: &str) -> Result<NonZeroU16, String> {
     let Some(port) = reader.service.ports.iter().find(|port| *port.name == *name) else {
         let service = reader.service.key();
         return Err(format!(
@@ -200,7 +198,7 @@ pub(in crate::lb) fn target_port(port: &ServicePort) -> Option<NonZeroU16> {
     }
 }
 
-/// Tells whether a text may be the name of a port, not an invalid number.
+/// Returns true if a text may be the name of a port rather than an invalid number.
 fn is_port_name(text: &str) -> bool {
     text.chars().any(|c| c.is_ascii_lowercase())
         && text

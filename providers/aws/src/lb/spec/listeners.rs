@@ -24,12 +24,13 @@ use crate::{
 /// Maximum number of listeners that AWS allows; cannot be raised.
 const MAX_LISTENERS: usize = 50;
 
-/// The Service ports of a listener: one, or two for TCP and UDP.
+/// The Service ports that share a listener: one port, or two for TCP and UDP.
 struct ListenerPorts<'a> {
     protocol: ElbProtocol,
-    /// The port whose name and target are used: the TCP port of two.
+    /// The port whose name and target are used. For a TCP_UDP listener this is the TCP port.
     port: &'a ServicePort,
-    other: Option<&'a ServicePort>,
+    /// The UDP port of a TCP_UDP listener.
+    udp_port: Option<&'a ServicePort>,
 }
 
 impl ListenerPorts<'_> {
@@ -50,11 +51,11 @@ struct TlsAnnotations {
 /// Parses the listeners, sorted by port and protocol; empty only together with a validation error.
 pub(in crate::lb) fn read(
     reader: &mut SpecReader<'_>,
-    placement: &Addressing,
+    addressing: &Addressing,
     check: &HealthCheck,
 ) -> Vec<DesiredListener> {
-    // First, parse the annotations, and group the Service's ports into listeners.
-    let tls = tls(reader);
+    // Parse the annotations, and group the Service's ports into listeners.
+    let tls = read_tls(reader);
     let mut attributes = listener_attributes(reader);
     let targets = TargetAttributes::read(reader);
     let mut grouped_ports = group_ports(reader, &tls);
@@ -67,13 +68,13 @@ pub(in crate::lb) fn read(
     }
     if grouped_ports.len() > MAX_LISTENERS {
         let message = format!(
-            "{} listeners are wanted, AWS allows {MAX_LISTENERS} per load balancer",
+            "{} listeners are requested, AWS allows {MAX_LISTENERS} per load balancer",
             grouped_ports.len()
         );
         reader.annotations.add_error("spec.ports", message);
     }
-    // Then build each listener with its target group.
-    let family = family(reader, placement, &grouped_ports);
+    // Build each listener with its target group.
+    let family = target_family(reader, addressing, &grouped_ports);
     let mut used_names = BTreeSet::new();
     let mut listeners = Vec::new();
     for ports in &grouped_ports {
@@ -82,14 +83,22 @@ pub(in crate::lb) fn read(
         let Some(port) = target_group_port(reader, ports) else {
             continue;
         };
-        let target_attributes = targets.of(reader, ports.port, ports.protocol, backend_protocol);
+        let target_attributes =
+            targets.for_port(reader, ports.port, ports.protocol, backend_protocol);
         listeners.push(DesiredListener {
             port: ports.port.port,
             protocol: ports.protocol,
             tls: if is_tls { tls.tls.clone() } else { None },
             attributes: take_attributes(&mut attributes, ports),
             target_group: DesiredTargetGroup {
-                name: name(reader, ports, backend_protocol, port, check, &mut used_names),
+                name: target_group_name(
+                    reader,
+                    ports,
+                    backend_protocol,
+                    port,
+                    check,
+                    &mut used_names,
+                ),
                 protocol: backend_protocol,
                 port,
                 target_type: reader.target_type,
@@ -101,10 +110,10 @@ pub(in crate::lb) fn read(
             },
         });
     }
-    // Finally, warn about attributes of listeners that do not exist.
-    for (end, _) in attributes {
+    // Attributes that no listener took have no effect.
+    for (key_end, _) in attributes {
         let note = format!(
-            "{}{end} has no effect: there is no such listener",
+            "{}{key_end} has no effect: there is no such listener",
             a::LISTENER_ATTRIBUTES.row.key()
         );
         reader.warn("UnusedAnnotation", note);
@@ -120,15 +129,15 @@ fn take_attributes(
     let key_end = format!("{}-{}", ports.protocol, ports.port.port);
     let index = attributes
         .iter()
-        .position(|(end, _)| end.eq_ignore_ascii_case(&key_end));
+        .position(|(other, _)| other.eq_ignore_ascii_case(&key_end));
     match index {
         Some(index) => attributes.swap_remove(index).1,
         None => Attributes::new(),
     }
 }
 
-/// Parses the TLS settings, and warns about entries of `ssl-ports` that match no port.
-fn tls(reader: &mut SpecReader<'_>) -> TlsAnnotations {
+/// Reads the TLS settings, and warns about entries of `ssl-ports` that match no port.
+fn read_tls(reader: &mut SpecReader<'_>) -> TlsAnnotations {
     let certificates = reader.annotations.get(&a::CERTIFICATES).unwrap_or_default();
     let ports = reader.annotations.get(&a::TLS_PORTS).unwrap_or_default();
     let backend = match reader.annotations.get(&a::BACKEND_PROTOCOL).as_deref() {
@@ -142,7 +151,7 @@ fn tls(reader: &mut SpecReader<'_>) -> TlsAnnotations {
     let unused: Vec<&str> = ports
         .iter()
         .map(|entry| &**entry)
-        .filter(|entry| !names_tcp_port(reader, entry))
+        .filter(|entry| !matches_tcp_port(reader, entry))
         .collect();
     if !certificates.is_empty() && !unused.is_empty() {
         let note = format!("Unused port in ssl-ports annotation [{}]", unused.join(" "));
@@ -159,29 +168,31 @@ fn tls(reader: &mut SpecReader<'_>) -> TlsAnnotations {
     }
 }
 
-/// Tells whether an entry of `ssl-ports` names a TCP port of the Service.
-fn names_tcp_port(reader: &SpecReader<'_>, entry: &str) -> bool {
+/// Returns true if an entry of `ssl-ports` is the number or name of a TCP port of the Service.
+fn matches_tcp_port(reader: &SpecReader<'_>, entry: &str) -> bool {
     let mut ports = reader.service.ports.iter();
-    ports.any(|port| port.protocol == Protocol::Tcp && is_named(port, entry))
+    ports.any(|port| port.protocol == Protocol::Tcp && matches_port(port, entry))
 }
 
 /// Puts the default certificate first. The order of the others does not matter.
 fn certificates_in_order(found: Vec<Box<str>>) -> Option<Vec<Box<str>>> {
-    let mut rest = found.into_iter();
-    let first = rest.next()?;
-    let others: BTreeSet<Box<str>> = rest.filter(|certificate| *certificate != first).collect();
-    Some(std::iter::once(first).chain(others).collect())
+    let mut certificates = found.into_iter();
+    let default = certificates.next()?;
+    let others: BTreeSet<Box<str>> = certificates
+        .filter(|certificate| *certificate != default)
+        .collect();
+    Some(std::iter::once(default).chain(others).collect())
 }
 
-fn is_named(port: &ServicePort, entry: &str) -> bool {
+fn matches_port(port: &ServicePort, entry: &str) -> bool {
     entry.parse() == Ok(port.port.get()) || (!port.name.is_empty() && *port.name == *entry)
 }
 
 impl TlsAnnotations {
-    /// Tells whether the annotation makes a TCP port a TLS port.
+    /// Returns true if the annotation makes a TCP port a TLS port.
     fn is_for(&self, port: &ServicePort) -> bool {
         match &self.ports {
-            Some(entries) => entries.iter().any(|entry| is_named(port, entry)),
+            Some(entries) => entries.iter().any(|entry| matches_port(port, entry)),
             None => true,
         }
     }
@@ -197,9 +208,9 @@ fn count_tcp_ports(reader: &SpecReader<'_>, number: NonZeroU16) -> usize {
 /// Groups Service ports that share a listener.
 fn group_ports<'a>(reader: &mut SpecReader<'a>, tls: &TlsAnnotations) -> Vec<ListenerPorts<'a>> {
     let may_merge = reader.annotations.get(&a::TCP_UDP).unwrap_or(true);
-    let mut plain: BTreeMap<NonZeroU16, Vec<&ServicePort>> = BTreeMap::new();
-    let mut found = Vec::new();
-    // First, take out TLS ports, which share nothing, and group the others by number.
+    let mut ports_by_number: BTreeMap<NonZeroU16, Vec<&ServicePort>> = BTreeMap::new();
+    let mut grouped_ports = Vec::new();
+    // TLS ports share no listener. The other ports are grouped by number.
     for port in &*reader.service.ports {
         let is_tls = tls.tls.is_some() && tls.is_for(port);
         match port.protocol {
@@ -214,35 +225,45 @@ fn group_ports<'a>(reader: &mut SpecReader<'a>, tls: &TlsAnnotations) -> Vec<Lis
                         .annotations
                         .add_error("spec.ports", "protocols can't match for merging: TLS");
                 }
-                found.push(ListenerPorts { protocol: ElbProtocol::Tls, port, other: None });
-            }
-            Protocol::Tcp | Protocol::Udp => plain.entry(port.port).or_default().push(port),
-        }
-    }
-    // Then make one listener for each number.
-    for (number, ports) in plain {
-        match *ports {
-            [port] => {
-                found.push(ListenerPorts {
-                    protocol: listener_protocol(port.protocol),
+                grouped_ports.push(ListenerPorts {
+                    protocol: ElbProtocol::Tls,
                     port,
-                    other: None,
+                    udp_port: None,
                 });
             }
-            [one, two] if one.protocol == two.protocol => {
+            Protocol::Tcp | Protocol::Udp => {
+                ports_by_number.entry(port.port).or_default().push(port)
+            }
+        }
+    }
+    // Each number gets one listener.
+    for (number, ports) in ports_by_number {
+        match *ports {
+            [port] => {
+                grouped_ports.push(ListenerPorts {
+                    protocol: listener_protocol(port.protocol),
+                    port,
+                    udp_port: None,
+                });
+            }
+            [first, second] if first.protocol == second.protocol => {
                 let message = format!(
                     "protocols can't match for merging: {}",
-                    listener_protocol(one.protocol)
+                    listener_protocol(first.protocol)
                 );
                 reader.annotations.add_error("spec.ports", message);
             }
-            [one, two] if may_merge => {
-                let (port, udp) = if one.protocol == Protocol::Tcp {
-                    (one, two)
+            [first, second] if may_merge => {
+                let (port, udp_port) = if first.protocol == Protocol::Tcp {
+                    (first, second)
                 } else {
-                    (two, one)
+                    (second, first)
                 };
-                found.push(ListenerPorts { protocol: ElbProtocol::TcpUdp, port, other: Some(udp) });
+                grouped_ports.push(ListenerPorts {
+                    protocol: ElbProtocol::TcpUdp,
+                    port,
+                    udp_port: Some(udp_port),
+                });
             }
             [_, _] => {
                 let message = format!(
@@ -261,7 +282,7 @@ fn group_ports<'a>(reader: &mut SpecReader<'a>, tls: &TlsAnnotations) -> Vec<Lis
             }
         }
     }
-    found
+    grouped_ports
 }
 
 /// Adds errors for ports that need two listeners: AWS allows one per port, and TLS cannot share one
@@ -273,7 +294,7 @@ fn reject_port_conflicts(reader: &mut SpecReader<'_>, grouped_ports: &[ListenerP
             continue;
         }
         let message = format!(
-            "ports {} and {} want a listener each on port {}, where AWS allows one",
+            "ports {} and {} need one listener each on port {}, where AWS allows one",
             first.describe(),
             second.describe(),
             first.port.port
@@ -292,22 +313,23 @@ fn listener_protocol(protocol: Protocol) -> ElbProtocol {
 
 /// Returns the port of the target group: the node port, or the target port, with 1 for a named one.
 fn target_group_port(reader: &mut SpecReader<'_>, ports: &ListenerPorts<'_>) -> Option<NonZeroU16> {
-    let udp_port = ports.other.unwrap_or(ports.port);
+    // A listener for one port has no second port to compare with.
+    let second_port = ports.udp_port.unwrap_or(ports.port);
     let first = backend_port(reader.target_type, ports.port);
-    let second = backend_port(reader.target_type, udp_port);
+    let second = backend_port(reader.target_type, second_port);
     let (Some(first), Some(second)) = (first, second) else {
         reader.annotations.add_error("spec.ports", NO_NODE_PORT);
         return None;
     };
-    let has_same_name = reader.target_type == TargetType::Instance
-        || udp_port.target_port == ports.port.target_port;
-    if first == second && has_same_name {
+    let has_same_target = reader.target_type == TargetType::Instance
+        || second_port.target_port == ports.port.target_port;
+    if first == second && has_same_target {
         return Some(first);
     }
     let (kind, first, second) = match reader.target_type {
         TargetType::Instance => ("node port", first.to_string(), second.to_string()),
         TargetType::Ip => {
-            ("target port", ports.port.target_port.to_string(), udp_port.target_port.to_string())
+            ("target port", ports.port.target_port.to_string(), second_port.target_port.to_string())
         }
     };
     let message = format!(
@@ -325,10 +347,11 @@ fn backend_port(target_type: TargetType, port: &ServicePort) -> Option<NonZeroU1
     }
 }
 
-/// Returns the address family of the targets: the Service's first one.
-fn family(
+/// Returns the address family of the targets, which is the Service's first one, and adds errors if
+/// the load balancer cannot have it.
+fn target_family(
     reader: &mut SpecReader<'_>,
-    placement: &Addressing,
+    addressing: &Addressing,
     grouped_ports: &[ListenerPorts<'_>],
 ) -> IpFamily {
     let family = reader
@@ -337,7 +360,7 @@ fn family(
         .first()
         .copied()
         .unwrap_or(IpFamily::V4);
-    let is_dualstack = placement.ip_address_type == IpAddressType::Dualstack;
+    let is_dualstack = addressing.ip_address_type == IpAddressType::Dualstack;
     if family == IpFamily::V6 && !is_dualstack {
         reader
             .annotations
@@ -346,7 +369,7 @@ fn family(
     let has_udp = grouped_ports
         .iter()
         .any(|ports| matches!(ports.protocol, ElbProtocol::Udp | ElbProtocol::TcpUdp));
-    if is_dualstack && placement.ipv6_source_nat != Some(true) && has_udp {
+    if is_dualstack && addressing.ipv6_source_nat != Some(true) && has_udp {
         let message =
             "UDP on a dualstack load balancer takes enable-prefix-for-ipv6-source-nat: on";
         reader
@@ -358,7 +381,7 @@ fn family(
 
 /// Generates the name of a target group. Upstream concatenates the inputs without separators, so
 /// two ports of one Service may get the same name; the second one then gets another.
-fn name(
+fn target_group_name(
     reader: &SpecReader<'_>,
     ports: &ListenerPorts<'_>,
     protocol: ElbProtocol,

@@ -1,8 +1,8 @@
 //! The desired state of a Service, parsed from its spec, its annotations and the configuration
 //! alone.
 //!
-//! Pure: no call, no clock. All errors are reported at once: an invalid value is replaced by a
-//! harmless one, so that parsing continues and finds the others.
+//! Parsing sends no request and reads no clock. It reports all errors at once: an invalid value is
+//! replaced by a harmless one, and parsing continues.
 
 mod addressing;
 pub mod annotations;
@@ -13,7 +13,7 @@ mod notices;
 mod security_groups;
 
 pub(super) use self::attributes::STICKY;
-pub use self::attributes::asks_for_protection;
+pub use self::attributes::requests_deletion_protection;
 pub(super) use self::{
     addressing::Addressing,
     attributes::{TargetAttributes, of_listeners as listener_attributes},
@@ -38,27 +38,28 @@ const TAG_LENGTHS: (usize, usize) = (128, 256);
 /// The result of parsing a Service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParsedService {
-    /// Who serves it, and its desired state.
+    /// The owner of the Service, with its desired state.
     pub spec: ServiceSpec,
-    /// Whether the status has a host name shaped like that of a classic load balancer. It does not
+    /// True if the status has a host name shaped like that of a classic load balancer. It does not
     /// affect `spec`: Network Load Balancers of some clouds with an AWS-compatible API have such
     /// names too.
     pub status_looks_classic: bool,
     /// For an invalid Service: the desired state, with harmless values in place of the invalid
     /// ones. Only for the targets of an existing load balancer.
     pub tolerant: Option<Box<DesiredLoadBalancer>>,
-    /// Events for the owner of the Service, although nothing is wrong.
+    /// Notices for the owner of the Service, who may have overlooked something.
     pub notices: Vec<ServiceNotice>,
 }
 
-/// Who serves a Service, and its desired state.
+/// The controller that is responsible for a Service, with the desired state if that is us.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServiceSpec {
-    /// We do: it requests a Network Load Balancer.
+    /// The Service requests a Network Load Balancer from us.
     Nlb(Box<DesiredLoadBalancer>),
-    /// Another controller.
+    /// Another controller is responsible.
     ImplementedElsewhere,
-    /// We do, but it is invalid: every validation error. Existing objects stay.
+    /// We are responsible, but the Service is invalid. Has every validation error; existing objects
+    /// stay.
     Invalid(Vec<FieldError>),
 }
 
@@ -93,7 +94,7 @@ impl SpecReader<'_> {
 
 /// Parses a Service.
 pub fn parse(service: &ServiceView, settings: &Settings, cluster: &Cluster) -> ParsedService {
-    let looks_classic = hosts(service).any(is_classic_hostname);
+    let looks_classic = hostnames(service).any(is_classic_hostname);
     match service_ownership(service, settings) {
         ServiceOwnership::Ours(defaults_source) => ParsedService {
             status_looks_classic: looks_classic,
@@ -151,7 +152,7 @@ fn parse_managed(
         annotations,
         notices: Vec::new(),
     };
-    let desired = desired(&mut reader).map(Box::new);
+    let desired = parse_desired(&mut reader).map(Box::new);
     notices::ignored_annotations(&mut reader);
     let errors = reader.annotations.finish();
     let (spec, tolerant) = match desired {
@@ -166,8 +167,8 @@ fn parse_managed(
     }
 }
 
-/// Parses everything; `None` only together with a validation error.
-fn desired(reader: &mut SpecReader<'_>) -> Option<DesiredLoadBalancer> {
+/// Parses the whole desired state. Returns `None` only together with a validation error.
+fn parse_desired(reader: &mut SpecReader<'_>) -> Option<DesiredLoadBalancer> {
     reject_unsupported(reader);
     let placement = addressing::read(reader);
     let checks = health::read(reader);
@@ -202,7 +203,7 @@ fn desired(reader: &mut SpecReader<'_>) -> Option<DesiredLoadBalancer> {
     Some(desired)
 }
 
-/// Adds errors for what a Network Load Balancer cannot do at all.
+/// Adds errors for features that Network Load Balancers do not have.
 fn reject_unsupported(reader: &mut SpecReader<'_>) {
     if reader
         .annotations
@@ -307,10 +308,11 @@ enum ServiceOwnership {
     Invalid(Vec<FieldError>),
 }
 
-/// Decides who serves a Service, by class, type annotation and configuration.
+/// Decides which controller is responsible for a Service, by class, type annotation and
+/// configuration.
 fn service_ownership(service: &ServiceView, settings: &Settings) -> ServiceOwnership {
     let row = &annotations::TYPE.row;
-    // A class decides alone.
+    // The class, if there is one, decides alone.
     if let Some(class) = &service.class {
         let claimed = settings.classes.iter().any(|ours| **ours == **class);
         return if claimed {
@@ -345,7 +347,7 @@ fn service_ownership(service: &ServiceView, settings: &Settings) -> ServiceOwner
         (other, _) => {
             let message = format!("load balancer type \"{other}\" is not supported; use \"nlb\"");
             let mut errors = vec![FieldError::new(row.key(), message)];
-            if hosts(service).any(is_nlb_hostname) {
+            if hostnames(service).any(is_nlb_hostname) {
                 let message = format!(
                     "cannot update Load Balancer Type annotation \"{}\" after creation for Classic Load Balancer",
                     row.key()
@@ -357,7 +359,7 @@ fn service_ownership(service: &ServiceView, settings: &Settings) -> ServiceOwner
     }
 }
 
-fn hosts(service: &ServiceView) -> impl Iterator<Item = &str> {
+fn hostnames(service: &ServiceView) -> impl Iterator<Item = &str> {
     service
         .status
         .ingress
@@ -365,13 +367,13 @@ fn hosts(service: &ServiceView) -> impl Iterator<Item = &str> {
         .filter_map(|ingress| ingress.hostname.as_deref())
 }
 
-/// Matches `name-number.region.elb.amazonaws.com`.
+/// Returns true for a host name like `name-number.region.elb.amazonaws.com`.
 fn is_classic_hostname(host: &str) -> bool {
     let host = host.to_ascii_lowercase();
     host.ends_with(".elb.amazonaws.com") || host.ends_with(".elb.amazonaws.com.cn")
 }
 
-/// Matches `name-hash.elb.region.amazonaws.com`.
+/// Returns true for a host name like `name-hash.elb.region.amazonaws.com`.
 fn is_nlb_hostname(host: &str) -> bool {
     let host = host.to_ascii_lowercase();
     let front = host

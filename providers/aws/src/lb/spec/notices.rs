@@ -1,4 +1,5 @@
-//! Notices for the owner of a Service, although nothing is wrong.
+//! Notices for the owner of a valid Service about settings that have no effect, or another one than
+//! expected.
 
 use ccm_core::provider::{EventType, ServiceNotice, SourceRanges};
 
@@ -17,8 +18,8 @@ const MAX_LIST_LENGTH: usize = 800;
 /// Reports annotations without effect, in one notice.
 pub(super) fn ignored_annotations(reader: &mut SpecReader<'_>) {
     let mut list = String::new();
-    for (key, why) in annotations::ignored_annotations(reader.service) {
-        let entry = format!("{}{key} ({why})", if list.is_empty() { "" } else { ", " });
+    for (key, reason) in annotations::ignored_annotations(reader.service) {
+        let entry = format!("{}{key} ({reason})", if list.is_empty() { "" } else { ", " });
         if list.len() + entry.len() > MAX_LIST_LENGTH {
             list.push_str(", …");
             break;
@@ -44,11 +45,11 @@ pub(super) fn unenforced_source_ranges(reader: &mut SpecReader<'_>, desired: &De
     if !sources.restricts(&[]) {
         return;
     }
-    let hidden = desired
+    let hidden_clients = desired
         .listeners
         .iter()
         .find(|listener| !listener.target_group.preserves_client_ip);
-    let why = match (&desired.security.groups, hidden) {
+    let reason = match (&desired.security.groups, hidden_clients) {
         (SecurityGroupChoice::Given(_), _) => {
             "the load balancer has security groups of its own, whose rules are left alone".to_owned()
         }
@@ -59,12 +60,12 @@ pub(super) fn unenforced_source_ranges(reader: &mut SpecReader<'_>, desired: &De
         (SecurityGroupChoice::Keep | SecurityGroupChoice::None, None)
             if reader.settings.disable_security_group_ingress || !desired.security.manage_backend_rules =>
         {
-            "the rules of nodes' security groups are not looked after and the load balancer has no security group"
+            "the rules of nodes' security groups are not managed and the load balancer has no security group"
                 .to_owned()
         }
         (SecurityGroupChoice::Managed, _) | (SecurityGroupChoice::Keep | SecurityGroupChoice::None, None) => return,
     };
-    reader.warn("SourceRangesNotEnforced", format!("source ranges cannot be enforced: {why}"));
+    reader.warn("SourceRangesNotEnforced", format!("source ranges cannot be enforced: {reason}"));
 }
 
 /// Warns if proxy protocol may add its header to health checks of kube-proxy, which does not expect
@@ -77,7 +78,7 @@ pub(super) fn proxy_protocol_on_health_checks(
         let group = &listener.target_group;
         TargetAttributes::has_proxy_protocol(&group.attributes)
             && group.health_check.protocol != HealthProtocol::Tcp
-            && of_kube_proxy(reader, group.health_check.port)
+            && is_kube_proxy_port(reader, group.health_check.port)
     });
     if let Some(listener) = affected {
         let note = format!(
@@ -89,14 +90,15 @@ pub(super) fn proxy_protocol_on_health_checks(
     }
 }
 
-fn of_kube_proxy(reader: &SpecReader<'_>, port: HealthPort) -> bool {
+/// Returns true if a health check on this port reaches kube-proxy.
+fn is_kube_proxy_port(reader: &SpecReader<'_>, port: HealthPort) -> bool {
     let HealthPort::Number(port) = port else {
         return false;
     };
-    let shared = reader
+    let shared_port = reader
         .settings
         .shared_health_probe
         .as_ref()
         .map(|probe| probe.port);
-    [reader.service.health_check_node_port, shared].contains(&Some(port))
+    [reader.service.health_check_node_port, shared_port].contains(&Some(port))
 }

@@ -1,4 +1,4 @@
-//! Parses who may connect: source ranges and security groups.
+//! Parses the source ranges and security groups, which decide which clients may connect.
 
 use ccm_core::{k8s::IpFamily, provider::SourceRanges};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -40,7 +40,7 @@ pub(super) fn source_ranges(
             reader.annotations.add_error(field.clone(), message);
         }
     }
-    // No range means everybody, in each address family of the load balancer.
+    // Without source ranges, all clients may connect.
     if found.is_empty() {
         any_source(ip_address_type)
     } else {
@@ -48,7 +48,7 @@ pub(super) fn source_ranges(
     }
 }
 
-/// Returns the ranges that contain everybody.
+/// Returns the ranges that contain all addresses of the load balancer's families.
 pub(super) fn any_source(ip_address_type: IpAddressType) -> Vec<IpNet> {
     let mut all = vec![IpNet::V4(Ipv4Net::default())];
     if ip_address_type == IpAddressType::Dualstack {
@@ -68,9 +68,9 @@ pub(super) fn read(
     prefix_lists.sort_unstable();
     prefix_lists.dedup();
     match &groups {
-        // Given groups alone decide who may connect.
+        // The rules of given groups alone decide which clients may connect.
         SecurityGroupChoice::Given(_) => prefix_lists.clear(),
-        // Without a group nothing would keep other clients out.
+        // Without a managed group, other clients could connect too.
         SecurityGroupChoice::Keep | SecurityGroupChoice::None if !prefix_lists.is_empty() => {
             let message =
                 "prefix lists need a managed security group (NLBSecurityGroupMode=Managed)";
@@ -138,15 +138,15 @@ fn groups(reader: &mut SpecReader<'_>) -> SecurityGroupChoice {
     SecurityGroupChoice::Keep
 }
 
-/// How the rules of the nodes' groups are treated.
+/// The management of the rules in nodes' groups.
 struct BackendRules {
     are_managed: bool,
-    /// Whether they refer to the shared group next to given ones.
+    /// True if the rules refer to the shared group next to given ones.
     refer_to_shared_group: bool,
 }
 
-/// Parses how rules of the nodes' groups are treated. Upstream manages them with any groups; the
-/// load balancer controller, with given ones, only on request.
+/// Parses the management of the rules in nodes' groups. Upstream always manages them. The load
+/// balancer controller does so for given groups only on request.
 fn backend_rules(reader: &mut SpecReader<'_>, groups: &SecurityGroupChoice) -> BackendRules {
     let has_given_groups = matches!(groups, SecurityGroupChoice::Given(_));
     let requested = reader.annotations.get(&a::MANAGE_BACKEND_RULES);

@@ -1,4 +1,4 @@
-//! The desired targets of a Service. Pure.
+//! Computes the desired targets of a Service.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -9,14 +9,14 @@ use crate::api::{InstanceId, elb::Target};
 use crate::lb::model::{DesiredListener, DesiredLoadBalancer, Targets};
 
 /// Taint of nodes that Karpenter is about to remove.
-const DISRUPTED: &str = "karpenter.sh/disrupted";
+const DISRUPTED_TAINT: &str = "karpenter.sh/disrupted";
 
-/// Tells whether a node may get traffic, which one that Karpenter is about to remove may not.
+/// Returns true if a node may get traffic. A node that Karpenter is about to remove may not.
 pub(in crate::lb) fn accepts_traffic(node: &NodeView) -> bool {
     !node
         .taints
         .iter()
-        .any(|taint| &*taint.key == DISRUPTED && taint.effect == TaintEffect::NoSchedule)
+        .any(|taint| &*taint.key == DISRUPTED_TAINT && taint.effect == TaintEffect::NoSchedule)
 }
 
 /// Makes each instance a target of each listener's target group.

@@ -12,12 +12,15 @@ use crate::{
 fn only_a_node_that_karpenter_removes_gets_no_traffic() {
     let cases = [
         (vec![], true),
-        (vec![(DISRUPTED, "NoSchedule")], false),
-        (vec![(DISRUPTED, "PreferNoSchedule")], true),
-        (vec![(DISRUPTED, "NoExecute")], true),
+        (vec![(DISRUPTED_TAINT, "NoSchedule")], false),
+        (vec![(DISRUPTED_TAINT, "PreferNoSchedule")], true),
+        (vec![(DISRUPTED_TAINT, "NoExecute")], true),
         (vec![("node.kubernetes.io/unschedulable", "NoSchedule")], true),
         (
-            vec![("node.kubernetes.io/unschedulable", "NoSchedule"), (DISRUPTED, "NoSchedule")],
+            vec![
+                ("node.kubernetes.io/unschedulable", "NoSchedule"),
+                (DISRUPTED_TAINT, "NoSchedule"),
+            ],
             false,
         ),
     ];

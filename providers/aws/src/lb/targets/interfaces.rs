@@ -32,11 +32,11 @@ use crate::{
 /// Maximum age of a cached instance that shows an address. The instances of nodes are read every
 /// five minutes.
 const MAX_INSTANCE_AGE: Duration = Duration::from_secs(900);
-/// How long an answer is used before cached instances are searched again, which costs no request.
+/// Age at which cached instances are searched again for an address, which takes no request.
 const RESCAN_INTERVAL: Duration = Duration::from_secs(300);
-/// How long an unused answer is kept.
+/// Time after which an unused entry is dropped.
 const IDLE_TTL: Duration = Duration::from_secs(7200);
-/// How long a request waits for others to join the batch.
+/// Time that a request waits for others to join the batch.
 const BATCH_WINDOW: Duration = Duration::from_millis(10);
 /// Maximum number of values in a filter.
 const MAX_FILTER_VALUES: usize = 150;
@@ -59,15 +59,15 @@ struct CacheState {
 }
 
 struct CachedInterface {
-    /// `None`: no interface of the VPC has the address, or access is denied.
+    /// `None` if no interface of the VPC has the address, or if access is denied.
     interface_groups: Option<InterfaceGroups>,
-    /// Whether an instance had the address when it was last searched.
+    /// True if an instance had the address when cached instances were last searched.
     of_instance: bool,
-    /// When AWS was asked, or cached instances were found to have it.
+    /// The time of the response of AWS, or of the search that found a cached instance.
     fetched_at: Instant,
-    /// When cached instances were last searched.
+    /// The time when cached instances were last searched.
     scanned_at: Instant,
-    /// When the entry was last used.
+    /// The time when the entry was last used.
     last_used: Instant,
 }
 
@@ -91,8 +91,8 @@ pub(in crate::lb) struct InterfaceLookup {
     pub(in crate::lb) interface_groups: BTreeSet<InterfaceGroups>,
     /// Addresses that no interface has.
     pub(in crate::lb) missing: BTreeSet<IpAddr>,
-    /// Why some other addresses could not be looked up.
-    pub(in crate::lb) failed: Option<CloudError>,
+    /// The error for which other addresses could not be looked up.
+    pub(in crate::lb) error: Option<CloudError>,
 }
 
 impl InterfaceCache {
@@ -103,8 +103,8 @@ impl InterfaceCache {
         Self { scope, instances, denials, state, request_lock }
     }
 
-    /// Finds the interfaces of addresses; answers of AWS may be as old as `max_age`. Addresses of
-    /// cached instances cost no request.
+    /// Finds the interfaces of addresses. Cached responses of AWS may be as old as `max_age`.
+    /// Addresses of cached instances take no request.
     pub(in crate::lb) async fn find(
         &self,
         op: &Op,
@@ -123,7 +123,7 @@ impl InterfaceCache {
             .lock()
             .requested
             .extend(unresolved.iter().copied());
-        let _turn = op.wait_shared(self.request_lock.lock()).await;
+        let _request_guard = op.wait_shared(self.request_lock.lock()).await;
         self.take_cached(&mut unresolved, &mut found, max_age, requested_at);
         if unresolved.is_empty() {
             return found;
@@ -132,9 +132,9 @@ impl InterfaceCache {
         let mut all = std::mem::take(&mut self.state.lock().requested);
         all.extend(unresolved.iter().copied());
         if let Err(error) = self.fetch(op, owner, &all).await {
-            found.failed = Some(error);
+            found.error = Some(error);
         }
-        // What was read just now is used, whatever `max_age`.
+        // The new entries are used even if `max_age` is zero.
         self.take_cached(&mut unresolved, &mut found, Duration::MAX, requested_at);
         found
     }

@@ -32,11 +32,11 @@ pub(crate) static NO_POD_TARGETS: PodTargets =
 pub struct InterfaceGroups {
     /// Its security groups.
     pub groups: BTreeSet<SecurityGroupId>,
-    /// Whether it belongs to an instance with the cluster's tag.
+    /// True if it belongs to an instance with the cluster's tag.
     pub has_cluster_tag: bool,
 }
 
-/// What decides, besides the Service itself, about rules in security groups of nodes and pods.
+/// The inputs, besides the Service itself, of the rules in security groups of nodes and pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(in crate::lb) struct RuleInputs {
     /// Security groups of the instances that are targets.
@@ -46,7 +46,7 @@ pub(in crate::lb) struct RuleInputs {
 }
 
 impl RuleInputs {
-    /// Tells whether rules made for `self` are also enough for `other`.
+    /// Returns true if rules made for `self` are also enough for `other`.
     pub(in crate::lb) fn covers(&self, other: &Self) -> bool {
         other.node_groups.is_subset(&self.node_groups)
             && other

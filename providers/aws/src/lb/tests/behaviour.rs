@@ -389,7 +389,12 @@ async fn two_services_that_ask_for_one_name_do_not_share_a_balancer() {
         .await
         .result
         .unwrap_err();
-    assert!(error.to_string().contains("it is of service default/a"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("it belongs to service default/a"),
+        "{error}"
+    );
     rig.remove(&with(service("b", &[81]), "name", "shared"))
         .await;
     assert_eq!(rig.aws.load_balancers().len(), 1);

@@ -445,7 +445,7 @@ async fn what_another_service_may_need_stays_until_that_one_was_looked_at() {
         let rig = rig.restart();
         for _ in 0..3 {
             let error = rig.delete(&one).await.unwrap_err();
-            assert!(error.to_string().contains("was not looked at yet"), "{error}");
+            assert!(error.to_string().contains("has not been reconciled yet"), "{error}");
             assert_eq!(rules(&rig.aws, &rig.world.node_group).await, FROM_SUBNETS);
         }
         if is_looked_at {

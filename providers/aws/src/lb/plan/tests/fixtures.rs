@@ -53,7 +53,7 @@ pub(super) fn mapping(subnet: &str) -> SubnetMapping {
     }
 }
 
-pub(super) fn resolved(wanted: &DesiredLoadBalancer, instances: &[&str]) -> ResolvedInput {
+pub(super) fn plan_input(wanted: &DesiredLoadBalancer, instances: &[&str]) -> PlanInput {
     let target = |id: &str, port: u16| Target { id: id.into(), port, zone: None };
     let targets = wanted.listeners.iter().map(|listener| {
         let port = listener.target_group.port.get();
@@ -64,7 +64,7 @@ pub(super) fn resolved(wanted: &DesiredLoadBalancer, instances: &[&str]) -> Reso
     });
     let tags =
         [("kubernetes.io/cluster/c", "owned"), ("kubernetes.io/service-name", "default/web")];
-    ResolvedInput {
+    PlanInput {
         vpc: "vpc-1".into(),
         tags: attributes(&tags)
             .into_iter()
@@ -89,7 +89,7 @@ pub(super) fn carry_out(picture: &mut WorkingState, step: &PlannedAction, exposu
                     .observed
                     .target_groups
                     .iter()
-                    .all(|seen| seen.group.name != create.name),
+                    .all(|seen| seen.resource.name != create.name),
                 "{} is taken",
                 create.name
             );
@@ -98,7 +98,7 @@ pub(super) fn carry_out(picture: &mut WorkingState, step: &PlannedAction, exposu
         ActionKind::CreateListener(settings) => {
             let seen = picture.observed.load_balancer.as_ref().unwrap();
             let place = |listener: &crate::lb::observe::observed::ObservedListener| {
-                (listener.listener.port, listener.listener.protocol)
+                (listener.resource.port, listener.resource.protocol)
             };
             assert!(
                 seen.listeners
@@ -135,7 +135,7 @@ pub(super) fn carry_out(picture: &mut WorkingState, step: &PlannedAction, exposu
             assert!(
                 listeners
                     .clone()
-                    .all(|l| l.listener.target_group.as_ref() != Some(arn)),
+                    .all(|l| l.resource.target_group.as_ref() != Some(arn)),
                 "{arn} is in use"
             );
             picture.action_applied(&step.action);
@@ -185,34 +185,34 @@ pub(super) fn group(create: &CreateTargetGroup) -> TargetGroup {
 /// Carries out a whole plan, and plans again at every point where it may break off.
 pub(super) fn reach(
     wanted: &DesiredLoadBalancer,
-    resolved: &ResolvedInput,
+    plan_input: &PlanInput,
     from: &ObservedState,
 ) -> ObservedState {
-    let steps = plan(wanted, resolved, from).unwrap();
+    let steps = plan(wanted, plan_input, from).unwrap();
     let run = |steps: &[PlannedAction], from: ObservedState| {
         let mut picture = WorkingState::new(from);
         for step in steps {
-            carry_out(&mut picture, step, resolved.rules_digest);
+            carry_out(&mut picture, step, plan_input.rules_digest);
         }
         picture.observed
     };
     let end = run(&steps, from.clone());
-    assert_eq!(plan(wanted, resolved, &end).unwrap(), [], "nothing is to be done on the result");
+    assert_eq!(plan(wanted, plan_input, &end).unwrap(), [], "nothing is to be done on the result");
     for broken_off in 0..steps.len() {
         let there = run(&steps[..broken_off], from.clone());
-        let rest = plan(wanted, resolved, &there).unwrap();
+        let rest = plan(wanted, plan_input, &there).unwrap();
         let mut again = run(&rest, there);
         let mut end = end.clone();
         for observed in [&mut again, &mut end] {
             observed
                 .target_groups
-                .sort_by(|a, b| a.group.arn.cmp(&b.group.arn));
+                .sort_by(|a, b| a.resource.arn.cmp(&b.resource.arn));
             observed
                 .load_balancer
                 .as_mut()
                 .unwrap()
                 .listeners
-                .sort_by(|a, b| a.listener.arn.cmp(&b.listener.arn));
+                .sort_by(|a, b| a.resource.arn.cmp(&b.resource.arn));
         }
         assert_eq!(again, end, "broken off after {broken_off} of {steps:#?}");
     }

@@ -6,7 +6,7 @@ mod settings;
 
 use ccm_core::k8s::IpFamily;
 
-use self::fixtures::{attributes, carry_out, listener, mapping, reach, resolved, wanted};
+use self::fixtures::{attributes, carry_out, listener, mapping, plan_input, reach, wanted};
 use super::*;
 use crate::{
     api::elb::{ElbProtocol, HealthProtocol, Scheme, Target},
@@ -34,7 +34,7 @@ fn web() -> DesiredLoadBalancer {
 }
 
 fn there(wanted: &DesiredLoadBalancer) -> ObservedState {
-    reach(wanted, &resolved(wanted, &["i-1", "i-2"]), &ObservedState::default())
+    reach(wanted, &plan_input(wanted, &["i-1", "i-2"]), &ObservedState::default())
 }
 
 const KEY: fn(u16, ElbProtocol) -> ListenerKey =
@@ -43,8 +43,8 @@ const KEY: fn(u16, ElbProtocol) -> ListenerKey =
 #[test]
 fn a_new_balancer_gets_its_groups_and_targets_before_its_listeners() {
     let wanted = wanted(vec![listener(80, ElbProtocol::Tcp, 30080)]);
-    let resolved = resolved(&wanted, &["i-2", "i-1"]);
-    let steps = plan(&wanted, &resolved, &ObservedState::default()).unwrap();
+    let plan_input = plan_input(&wanted, &["i-2", "i-1"]);
+    let steps = plan(&wanted, &plan_input, &ObservedState::default()).unwrap();
     assert_eq!(
         names(&steps),
         [
@@ -62,7 +62,7 @@ fn a_new_balancer_gets_its_groups_and_targets_before_its_listeners() {
         steps[2].action,
         ActionKind::RegisterTargets(TargetGroupRef::New(key), registered.to_vec())
     );
-    reach(&wanted, &resolved, &ObservedState::default());
+    reach(&wanted, &plan_input, &ObservedState::default());
 }
 
 // LB7
@@ -78,7 +78,7 @@ fn only_attributes_that_differ_from_the_defaults_are_set_on_what_is_new() {
         ("proxy_protocol_v2.enabled", "true"),
         ("preserve_client_ip.enabled", "true"),
     ]);
-    let steps = plan(&wanted, &resolved(&wanted, &[]), &ObservedState::default()).unwrap();
+    let steps = plan(&wanted, &plan_input(&wanted, &[]), &ObservedState::default()).unwrap();
     let set: Vec<_> = steps
         .iter()
         .filter_map(|step| match &step.action {
@@ -96,7 +96,7 @@ fn only_attributes_that_differ_from_the_defaults_are_set_on_what_is_new() {
     assert_eq!(set, expected.map(|pairs| attributes(&pairs)));
 }
 
-type Change = fn(&mut DesiredLoadBalancer, &mut ResolvedInput);
+type Change = fn(&mut DesiredLoadBalancer, &mut PlanInput);
 
 // length: a table of changes
 #[test]
@@ -117,7 +117,7 @@ fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
             "another node port",
             |w, r| {
                 w.listeners[0] = listener(80, ElbProtocol::Tcp, 30081);
-                *r = resolved(w, &["i-1", "i-2"]);
+                *r = plan_input(w, &["i-1", "i-2"]);
             },
             &["CreateTargetGroup", "RegisterTargets", "ModifyListener", "DeleteTargetGroup"],
         ),
@@ -126,7 +126,7 @@ fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
             |w, r| {
                 w.listeners[1].target_group.protocol = ElbProtocol::Tls;
                 w.listeners[1].target_group.name = "other".into();
-                *r = resolved(w, &["i-1", "i-2"]);
+                *r = plan_input(w, &["i-1", "i-2"]);
             },
             &["CreateTargetGroup", "RegisterTargets", "ModifyListener", "DeleteTargetGroup"],
         ),
@@ -148,7 +148,7 @@ fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
                     target_group: w.listeners[0].target_group.clone(),
                     ..listener(80, ElbProtocol::Tls, 30080)
                 };
-                *r = resolved(w, &["i-1", "i-2"]);
+                *r = plan_input(w, &["i-1", "i-2"]);
             },
             &["DeleteListener", "CreateListener"],
         ),
@@ -156,7 +156,7 @@ fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
             "TCP becomes TCP and UDP",
             |w, r| {
                 w.listeners[0] = listener(80, ElbProtocol::TcpUdp, 30080);
-                *r = resolved(w, &["i-1", "i-2"]);
+                *r = plan_input(w, &["i-1", "i-2"]);
             },
             &[
                 "CreateTargetGroup",
@@ -170,7 +170,7 @@ fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
             "another port: made before the old one goes",
             |w, r| {
                 w.listeners[0] = listener(81, ElbProtocol::Tcp, 30080);
-                *r = resolved(w, &["i-1", "i-2"]);
+                *r = plan_input(w, &["i-1", "i-2"]);
             },
             &[
                 "CreateTargetGroup",
@@ -184,7 +184,7 @@ fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
             "one listener fewer",
             |w, r| {
                 w.listeners.pop();
-                *r = resolved(w, &["i-1", "i-2"]);
+                *r = plan_input(w, &["i-1", "i-2"]);
             },
             &["DeleteListener", "DeleteTargetGroup"],
         ),
@@ -192,7 +192,7 @@ fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
             "TCP becomes UDP",
             |w, r| {
                 w.listeners[0] = listener(80, ElbProtocol::Udp, 30090);
-                *r = resolved(w, &["i-1", "i-2"]);
+                *r = plan_input(w, &["i-1", "i-2"]);
             },
             &[
                 "CreateTargetGroup",
@@ -204,15 +204,15 @@ fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
         ),
         (
             "a node more",
-            |w, r| *r = resolved(w, &["i-1", "i-2", "i-3"]),
+            |w, r| *r = plan_input(w, &["i-1", "i-2", "i-3"]),
             &["RegisterTargets", "RegisterTargets"],
         ),
         (
             "a node exchanged",
-            |w, r| *r = resolved(w, &["i-1", "i-3"]),
+            |w, r| *r = plan_input(w, &["i-1", "i-3"]),
             &["DeregisterTargets", "RegisterTargets", "DeregisterTargets", "RegisterTargets"],
         ),
-        ("no node", |w, r| *r = resolved(w, &[]), &["DeregisterTargets", "DeregisterTargets"]),
+        ("no node", |w, r| *r = plan_input(w, &[]), &["DeregisterTargets", "DeregisterTargets"]),
         (
             "another default certificate",
             |w, _| w.listeners[1].tls.as_mut().unwrap().certificates = vec!["cert-2".into()],
@@ -260,7 +260,7 @@ fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
             "a tag",
             |w, r| {
                 w.extra_tags.insert("team".into(), "a".into());
-                *r = resolved(w, &["i-1", "i-2"]);
+                *r = plan_input(w, &["i-1", "i-2"]);
             },
             &["AddTags"],
         ),
@@ -288,12 +288,12 @@ fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
     ];
     for (case, change, expected) in cases {
         let (mut wanted, from) = (web(), there(&web()));
-        let mut resolved = resolved(&wanted, &["i-1", "i-2"]);
-        change(&mut wanted, &mut resolved);
-        resolved.rules_digest = from.rules_digest.unwrap();
-        let steps = plan(&wanted, &resolved, &from).unwrap();
+        let mut plan_input = plan_input(&wanted, &["i-1", "i-2"]);
+        change(&mut wanted, &mut plan_input);
+        plan_input.rules_digest = from.rules_digest.unwrap();
+        let steps = plan(&wanted, &plan_input, &from).unwrap();
         assert_eq!(names(&steps), expected, "{case}");
-        reach(&wanted, &resolved, &from);
+        reach(&wanted, &plan_input, &from);
     }
 }
 
@@ -312,12 +312,14 @@ fn targets_differ_by_id_and_port() {
     ];
     for (have, want, register, deregister) in cases {
         let wanted = wanted(vec![listener(80, ElbProtocol::Tcp, 30080)]);
-        let first = resolved(&wanted, have);
+        let first = plan_input(&wanted, have);
         let from = reach(&wanted, &first, &ObservedState::default());
-        let arn = from.target_groups[0].group.arn.clone();
-        let resolved =
-            ResolvedInput { rules_digest: first.rules_digest, ..resolved(&wanted, want) };
-        let steps: Vec<_> = plan(&wanted, &resolved, &from)
+        let arn = from.target_groups[0].resource.arn.clone();
+        let plan_input = PlanInput {
+            rules_digest: first.rules_digest,
+            ..plan_input(&wanted, want)
+        };
+        let steps: Vec<_> = plan(&wanted, &plan_input, &from)
             .unwrap()
             .into_iter()
             .map(|step| step.action)
@@ -343,7 +345,7 @@ fn targets_come_in_chunks_of_200() {
     {
         let ids: Vec<String> = (0..count).map(|n| format!("i-{n:04}")).collect();
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-        let steps = plan(&wanted, &resolved(&wanted, &ids), &ObservedState::default()).unwrap();
+        let steps = plan(&wanted, &plan_input(&wanted, &ids), &ObservedState::default()).unwrap();
         let sizes: Vec<_> = steps
             .iter()
             .filter_map(|step| match &step.action {
@@ -361,7 +363,7 @@ fn what_cannot_be_changed_is_refused() {
     let from = there(&web());
     let mut internal = web();
     internal.scheme = Scheme::Internal;
-    let error = plan(&internal, &resolved(&internal, &[]), &from).unwrap_err();
+    let error = plan(&internal, &plan_input(&internal, &[]), &from).unwrap_err();
     assert!(
         error
             .to_string()
@@ -370,9 +372,8 @@ fn what_cannot_be_changed_is_refused() {
     );
 
     let mut seen = from;
-    seen.load_balancer.as_mut().unwrap().load_balancer.zones[0].allocations =
-        vec!["eipalloc-1".into()];
-    let mut other = resolved(&web(), &[]);
+    seen.load_balancer.as_mut().unwrap().resource.zones[0].allocations = vec!["eipalloc-1".into()];
+    let mut other = plan_input(&web(), &[]);
     other.subnets.as_mut().unwrap()[0].allocation = Some("eipalloc-2".into());
     assert!(
         plan(&web(), &other, &seen)
@@ -387,16 +388,16 @@ fn addresses_stay_when_only_prefixes_change() {
     let mut wanted = web();
     wanted.ip_address_type = IpAddressType::Dualstack;
     let mut seen = there(&wanted);
-    let zones = &mut seen.load_balancer.as_mut().unwrap().load_balancer.zones;
+    let zones = &mut seen.load_balancer.as_mut().unwrap().resource.zones;
     zones[0].allocations = vec!["eipalloc-1".into()];
     (zones[1].private_ipv4, zones[1].ipv6) = (vec!["10.0.1.9".into()], vec!["2001:db8::9".into()]);
     wanted.ipv6_source_nat = Some(true);
-    let resolved = ResolvedInput {
+    let plan_input = PlanInput {
         subnets: None,
         rules_digest: seen.rules_digest.unwrap(),
-        ..resolved(&wanted, &["i-1", "i-2"])
+        ..plan_input(&wanted, &["i-1", "i-2"])
     };
-    let actions: Vec<_> = plan(&wanted, &resolved, &seen)
+    let actions: Vec<_> = plan(&wanted, &plan_input, &seen)
         .unwrap()
         .into_iter()
         .map(|step| step.action)
@@ -411,7 +412,7 @@ fn addresses_stay_when_only_prefixes_change() {
         removes: false,
     };
     assert_eq!(actions, [ActionKind::SetSubnets(change)]);
-    reach(&wanted, &resolved, &seen);
+    reach(&wanted, &plan_input, &seen);
 }
 
 // TG5
@@ -423,7 +424,7 @@ fn a_new_balancer_with_logs_sets_what_differs_from_aws_defaults() {
         ("access_logs.s3.enabled", "true"),
         ("access_logs.s3.prefix", ""),
     ]);
-    let steps = plan(&wanted, &resolved(&wanted, &[]), &ObservedState::default()).unwrap();
+    let steps = plan(&wanted, &plan_input(&wanted, &[]), &ObservedState::default()).unwrap();
     let set = ActionKind::ModifyLoadBalancerAttributes(attributes(&[
         ("access_logs.s3.bucket", "b"),
         ("access_logs.s3.enabled", "true"),
@@ -434,8 +435,8 @@ fn a_new_balancer_with_logs_sets_what_differs_from_aws_defaults() {
 #[test]
 fn a_balancer_without_subnets_is_not_made() {
     for subnets in [None, Some(Vec::new())] {
-        let resolved = ResolvedInput { subnets, ..resolved(&web(), &[]) };
-        assert!(plan(&web(), &resolved, &ObservedState::default()).is_err(), "{resolved:?}");
+        let plan_input = PlanInput { subnets, ..plan_input(&web(), &[]) };
+        assert!(plan(&web(), &plan_input, &ObservedState::default()).is_err(), "{plan_input:?}");
     }
 }
 
@@ -449,16 +450,16 @@ fn security_groups_change_only_on_a_balancer_that_has_some() {
             .collect::<Vec<SecurityGroupId>>()
     };
     let from = |groups: &[&str], wanted: &DesiredLoadBalancer| {
-        let resolved = ResolvedInput { groups: with(groups), ..resolved(wanted, &[]) };
-        reach(wanted, &resolved, &ObservedState::default())
+        let plan_input = PlanInput { groups: with(groups), ..plan_input(wanted, &[]) };
+        reach(wanted, &plan_input, &ObservedState::default())
     };
     let steps = |wanted: &DesiredLoadBalancer, groups: &[&str], from: &ObservedState| {
-        let resolved = ResolvedInput {
+        let plan_input = PlanInput {
             groups: with(groups),
             rules_digest: from.rules_digest.unwrap(),
-            ..resolved(wanted, &[])
+            ..plan_input(wanted, &[])
         };
-        plan(wanted, &resolved, from)
+        plan(wanted, &plan_input, from)
             .unwrap()
             .into_iter()
             .map(|step| step.action)
@@ -510,11 +511,11 @@ fn what_was_not_read_is_left_alone() {
         .unwrap()
         .certificates
         .push("cert-2".into());
-    let resolved = ResolvedInput {
+    let plan_input = PlanInput {
         rules_digest: seen.rules_digest.unwrap(),
-        ..resolved(&wanted, &["i-1", "i-2"])
+        ..plan_input(&wanted, &["i-1", "i-2"])
     };
-    assert_eq!(plan(&wanted, &resolved, &seen).unwrap(), []);
+    assert_eq!(plan(&wanted, &plan_input, &seen).unwrap(), []);
 }
 
 #[test]
@@ -525,14 +526,14 @@ fn tags_of_our_own_go_when_nobody_asks_for_them_and_others_stay() {
             .unwrap()
             .extend(attributes(&[("team", "a"), ("foreign", "b")]));
     }
-    let resolved = ResolvedInput {
+    let plan_input = PlanInput {
         rules_digest: seen.rules_digest.unwrap(),
-        ..resolved(&web(), &["i-1", "i-2"])
+        ..plan_input(&web(), &["i-1", "i-2"])
     };
-    assert_eq!(plan(&web(), &resolved, &seen).unwrap(), []);
+    assert_eq!(plan(&web(), &plan_input, &seen).unwrap(), []);
     seen.removable_tag_keys = [Box::from("team"), Box::from("kubernetes.io/service-name")].into();
-    let arns = vec![Box::from("lb/au1"), seen.target_groups[0].group.arn.as_str().into()];
-    let steps: Vec<_> = plan(&web(), &resolved, &seen)
+    let arns = vec![Box::from("lb/au1"), seen.target_groups[0].resource.arn.as_str().into()];
+    let steps: Vec<_> = plan(&web(), &plan_input, &seen)
         .unwrap()
         .into_iter()
         .map(|step| step.action)
@@ -543,32 +544,32 @@ fn tags_of_our_own_go_when_nobody_asks_for_them_and_others_stay() {
 #[test]
 fn a_living_group_under_another_name_is_kept() {
     let mut seen = there(&web());
-    seen.target_groups[0].group.name = "k8s-default-web-older".into();
-    let resolved = ResolvedInput {
+    seen.target_groups[0].resource.name = "k8s-default-web-older".into();
+    let plan_input = PlanInput {
         rules_digest: seen.rules_digest.unwrap(),
-        ..resolved(&web(), &["i-1", "i-2"])
+        ..plan_input(&web(), &["i-1", "i-2"])
     };
-    assert_eq!(plan(&web(), &resolved, &seen).unwrap(), []);
+    assert_eq!(plan(&web(), &plan_input, &seen).unwrap(), []);
 }
 
 #[test]
 fn a_group_that_nobody_uses_is_used_or_deleted() {
     let wanted = wanted(vec![listener(80, ElbProtocol::Tcp, 30080)]);
-    let resolved = resolved(&wanted, &["i-1"]);
+    let plan_input = plan_input(&wanted, &["i-1"]);
     let mut picture = WorkingState::default();
-    let steps = plan(&wanted, &resolved, &ObservedState::default()).unwrap();
+    let steps = plan(&wanted, &plan_input, &ObservedState::default()).unwrap();
     for step in &steps[..2] {
-        carry_out(&mut picture, step, resolved.rules_digest);
+        carry_out(&mut picture, step, plan_input.rules_digest);
     }
     let mut left = picture.observed;
     let mut other = left.target_groups[0].clone();
-    (other.group.name, other.group.arn) = ("k8s-default-web-left".into(), "tg/left".into());
+    (other.resource.name, other.resource.arn) = ("k8s-default-web-left".into(), "tg/left".into());
     left.target_groups.push(other);
-    let end = reach(&wanted, &resolved, &left);
+    let end = reach(&wanted, &plan_input, &left);
     assert_eq!(
         end.target_groups
             .iter()
-            .map(|g| &*g.group.name)
+            .map(|g| &*g.resource.name)
             .collect::<Vec<_>>(),
         ["k8s-default-web-80-30080-TCP"]
     );
@@ -579,19 +580,19 @@ fn a_health_check_that_cannot_be_changed_costs_another_group() {
     let mut wanted = web();
     let mut from = there(&wanted);
     from.unmodifiable_groups
-        .insert(from.target_groups[0].group.arn.clone());
-    let resolved = ResolvedInput {
+        .insert(from.target_groups[0].resource.arn.clone());
+    let plan_input = PlanInput {
         rules_digest: from.rules_digest.unwrap(),
-        ..resolved(&wanted, &["i-1", "i-2"])
+        ..plan_input(&wanted, &["i-1", "i-2"])
     };
-    assert_eq!(plan(&wanted, &resolved, &from).unwrap(), [], "it is as it shall be");
+    assert_eq!(plan(&wanted, &plan_input, &from).unwrap(), [], "it is as it shall be");
     wanted.listeners[0].target_group.health_check.interval = 10;
     wanted.listeners[0].target_group.name = "k8s-default-web-10s".into();
     assert_eq!(
-        names(&plan(&wanted, &resolved, &from).unwrap()),
+        names(&plan(&wanted, &plan_input, &from).unwrap()),
         ["CreateTargetGroup", "RegisterTargets", "ModifyListener", "DeleteTargetGroup"]
     );
-    reach(&wanted, &resolved, &from);
+    reach(&wanted, &plan_input, &from);
 }
 
 #[test]
@@ -602,20 +603,20 @@ fn a_group_that_cannot_be_changed_serves_until_another_one_takes_over() {
         from.unmodifiable_groups = from
             .target_groups
             .iter()
-            .map(|seen| seen.group.arn.clone())
+            .map(|seen| seen.resource.arn.clone())
             .collect();
         // The name of the group does not tell of this.
         wanted.listeners[0].target_group.health_check.matcher = Some(codes.into());
-        let resolved = ResolvedInput {
+        let plan_input = PlanInput {
             rules_digest: from.rules_digest.unwrap(),
-            ..resolved(&wanted, &["i-1", "i-2"])
+            ..plan_input(&wanted, &["i-1", "i-2"])
         };
         assert_eq!(
-            names(&plan(&wanted, &resolved, &from).unwrap()),
+            names(&plan(&wanted, &plan_input, &from).unwrap()),
             ["CreateTargetGroup", "RegisterTargets", "ModifyListener", "DeleteTargetGroup"],
             "{codes}"
         );
-        from = reach(&wanted, &resolved, &from);
+        from = reach(&wanted, &plan_input, &from);
     }
 }
 
@@ -628,24 +629,24 @@ fn groups_that_were_taken_off_are_given_up_until_that_is_done() {
             .map(|id| (*id).into())
             .collect::<Vec<SecurityGroupId>>()
     };
-    let made = ResolvedInput { groups: with(&["sg-1"]), ..resolved(&wanted, &[]) };
+    let made = PlanInput { groups: with(&["sg-1"]), ..plan_input(&wanted, &[]) };
     let from = reach(&wanted, &made, &ObservedState::default());
-    let resolved = ResolvedInput {
+    let plan_input = PlanInput {
         groups: with(&["sg-2"]),
         rules_digest: from.rules_digest.unwrap(),
         ..made
     };
     let mut picture = WorkingState::new(from);
-    let steps = plan(&wanted, &resolved, &picture.observed).unwrap();
+    let steps = plan(&wanted, &plan_input, &picture.observed).unwrap();
     let release = ActionKind::CleanUpSecurityGroups(with(&["sg-1"]));
     assert_eq!(steps.last().unwrap().action, release);
     for step in &steps[..steps.len() - 1] {
         picture.action_applied(&step.action);
     }
-    let again = plan(&wanted, &resolved, &picture.observed).unwrap();
+    let again = plan(&wanted, &plan_input, &picture.observed).unwrap();
     assert_eq!(again.iter().map(|step| &step.action).collect::<Vec<_>>(), [&release]);
     picture.action_applied(&release);
-    assert_eq!(plan(&wanted, &resolved, &picture.observed).unwrap(), []);
+    assert_eq!(plan(&wanted, &plan_input, &picture.observed).unwrap(), []);
 }
 
 #[test]
@@ -658,15 +659,15 @@ fn the_order_of_what_was_read_does_not_matter() {
         .load_balancer
         .as_mut()
         .unwrap()
-        .load_balancer
+        .resource
         .zones
         .reverse();
     let mut wanted = web();
     wanted.listeners[0].target_group.health_check.interval = 10;
-    let resolved = resolved(&wanted, &["i-3"]);
+    let plan_input = plan_input(&wanted, &["i-3"]);
     assert_eq!(
-        plan(&wanted, &resolved, &from).unwrap(),
-        plan(&wanted, &resolved, &turned).unwrap()
+        plan(&wanted, &plan_input, &from).unwrap(),
+        plan(&wanted, &plan_input, &turned).unwrap()
     );
 }
 
@@ -677,11 +678,11 @@ fn unread_targets_are_not_guessed() {
         .iter_mut()
         .for_each(|group: &mut ObservedTargetGroup| group.targets = None);
     for instances in [&[][..], &["i-1"]] {
-        let resolved = ResolvedInput {
+        let plan_input = PlanInput {
             rules_digest: seen.rules_digest.unwrap(),
-            ..resolved(&web(), instances)
+            ..plan_input(&web(), instances)
         };
-        assert_eq!(plan(&web(), &resolved, &seen).unwrap(), []);
-        assert_eq!(plan_targets_only(&web(), &resolved.targets, &seen), []);
+        assert_eq!(plan(&web(), &plan_input, &seen).unwrap(), []);
+        assert_eq!(plan_targets_only(&web(), &plan_input.targets, &seen), []);
     }
 }

@@ -1,7 +1,7 @@
 //! Which target group serves which listener, and which members it has.
 
 use super::{
-    fixtures::{listener, reach, resolved, wanted},
+    fixtures::{listener, plan_input, reach, wanted},
     *,
 };
 use crate::{
@@ -19,19 +19,19 @@ fn same_exposure(
     wanted: &DesiredLoadBalancer,
     instances: &[&str],
     from: &ObservedState,
-) -> ResolvedInput {
-    ResolvedInput {
+) -> PlanInput {
+    PlanInput {
         rules_digest: from.rules_digest.unwrap(),
-        ..resolved(wanted, instances)
+        ..plan_input(wanted, instances)
     }
 }
 
 fn actions(
     wanted: &DesiredLoadBalancer,
-    resolved: &ResolvedInput,
+    plan_input: &PlanInput,
     from: &ObservedState,
 ) -> Vec<ActionKind> {
-    plan(wanted, resolved, from)
+    plan(wanted, plan_input, from)
         .unwrap()
         .into_iter()
         .map(|step| step.action)
@@ -43,20 +43,20 @@ fn listeners_that_lead_to_one_group_by_hand_get_one_each_and_it_stays() {
     let there = there(&twins());
     for (moved, to) in [(0, 1), (1, 0)] {
         let mut seen = there.clone();
-        let arn = seen.target_groups[to].group.arn.clone();
+        let arn = seen.target_groups[to].resource.arn.clone();
         let listeners = &mut seen.load_balancer.as_mut().unwrap().listeners;
-        listeners[moved].listener.target_group = Some(arn.clone());
-        let resolved = same_exposure(&twins(), &["i-1", "i-2"], &seen);
-        let actions = actions(&twins(), &resolved, &seen);
+        listeners[moved].resource.target_group = Some(arn.clone());
+        let plan_input = same_exposure(&twins(), &["i-1", "i-2"], &seen);
+        let actions = actions(&twins(), &plan_input, &seen);
         let goes = |action: &ActionKind| {
             matches!(action, ActionKind::DeleteListener(_))
                 || *action == ActionKind::DeleteTargetGroup(arn.clone())
         };
         assert!(!actions.iter().any(goes), "{moved}: {actions:#?}");
-        let end = reach(&twins(), &resolved, &seen);
+        let end = reach(&twins(), &plan_input, &seen);
         let listeners = end.load_balancer.unwrap().listeners;
         assert_ne!(
-            listeners[0].listener.target_group, listeners[1].listener.target_group,
+            listeners[0].resource.target_group, listeners[1].resource.target_group,
             "{moved}"
         );
         assert_eq!(end.target_groups.len(), 2, "{moved}");
@@ -68,13 +68,13 @@ fn a_new_listener_takes_no_group_from_one_that_stays() {
     let one = wanted(vec![listener(80, ElbProtocol::Tcp, 30080)]);
     let mut seen = there(&one);
     // The group that the first one uses has the name of the second one's.
-    seen.target_groups[0].group.name = twins().listeners[1].target_group.name.clone();
-    let resolved = same_exposure(&twins(), &["i-1", "i-2"], &seen);
+    seen.target_groups[0].resource.name = twins().listeners[1].target_group.name.clone();
+    let plan_input = same_exposure(&twins(), &["i-1", "i-2"], &seen);
     assert_eq!(
-        names(&plan(&twins(), &resolved, &seen).unwrap()),
+        names(&plan(&twins(), &plan_input, &seen).unwrap()),
         ["CreateTargetGroup", "RegisterTargets", "CreateListener"]
     );
-    let end = reach(&twins(), &resolved, &seen);
+    let end = reach(&twins(), &plan_input, &seen);
     assert_eq!(end.target_groups.len(), 2);
 }
 
@@ -84,9 +84,9 @@ fn a_listener_of_another_kind_of_targets_gets_another_group() {
     wanted.listeners[0].target_group.target_type = TargetType::Ip;
     wanted.listeners[0].target_group.name = "k8s-default-web-ip".into();
     let seen = there(&web());
-    let resolved = same_exposure(&wanted, &["i-1", "i-2"], &seen);
+    let plan_input = same_exposure(&wanted, &["i-1", "i-2"], &seen);
     assert_eq!(
-        names(&plan(&wanted, &resolved, &seen).unwrap()),
+        names(&plan(&wanted, &plan_input, &seen).unwrap()),
         ["CreateTargetGroup", "RegisterTargets", "ModifyListener", "DeleteTargetGroup"]
     );
 }
@@ -96,7 +96,7 @@ fn a_group_of_no_named_family_is_of_ipv4() {
     let mut seen = there(&web());
     seen.target_groups
         .iter_mut()
-        .for_each(|group| group.group.ip_address_type = None);
+        .for_each(|group| group.resource.ip_address_type = None);
     assert_eq!(actions(&web(), &same_exposure(&web(), &["i-1", "i-2"], &seen), &seen), []);
 }
 
@@ -108,14 +108,14 @@ fn a_group_with_the_right_name_comes_before_the_one_of_the_port() {
     wanted.listeners[0].target_group.name = "k8s-default-web-prepared".into();
     let mut seen = there(&web());
     let mut prepared = seen.target_groups[0].clone();
-    (prepared.group.name, prepared.group.arn) =
+    (prepared.resource.name, prepared.resource.arn) =
         ("k8s-default-web-prepared".into(), "tg/prepared".into());
     seen.target_groups.push(prepared);
     let end = reach(&wanted, &same_exposure(&wanted, &["i-1", "i-2"], &seen), &seen);
     assert!(
         end.target_groups
             .iter()
-            .any(|group| group.group.arn == "tg/prepared".into())
+            .any(|group| group.resource.arn == "tg/prepared".into())
     );
     assert_eq!(end.target_groups.len(), 2);
 }
@@ -152,7 +152,7 @@ fn a_new_group_says_its_family_only_where_it_is_not_aws_default() {
             .listeners
             .iter_mut()
             .for_each(|listener| listener.target_group.family = family);
-        let steps = plan(&wanted, &resolved(&wanted, &[]), &ObservedState::default()).unwrap();
+        let steps = plan(&wanted, &plan_input(&wanted, &[]), &ObservedState::default()).unwrap();
         let said_of = |step: &PlannedAction| match &step.action {
             ActionKind::CreateTargetGroup(_, create) => Some(create.ip_address_type),
             _ => None,
@@ -173,12 +173,12 @@ fn a_target_with_another_port_is_another_target() {
     ];
     let wanted = wanted(vec![listener(80, ElbProtocol::Tcp, 30080)]);
     for (have, want, register, deregister) in cases {
-        let with = |targets| ResolvedInput {
+        let with = |targets| PlanInput {
             targets: [(KEY(80, ElbProtocol::Tcp), targets)].into(),
-            ..resolved(&wanted, &[])
+            ..plan_input(&wanted, &[])
         };
         let seen = reach(&wanted, &with(have.clone()), &ObservedState::default());
-        let arn = seen.target_groups[0].group.arn.clone();
+        let arn = seen.target_groups[0].resource.arn.clone();
         let mut expected = Vec::new();
         if !deregister.is_empty() {
             expected.push(ActionKind::DeregisterTargets(arn.clone(), deregister));
@@ -208,7 +208,7 @@ fn a_living_group_gains_and_loses_targets_in_chunks_of_200() {
             .collect::<Vec<_>>()
     };
     let with =
-        |ids: Vec<String>| resolved(&wanted, &ids.iter().map(String::as_str).collect::<Vec<_>>());
+        |ids: Vec<String>| plan_input(&wanted, &ids.iter().map(String::as_str).collect::<Vec<_>>());
     let seen = reach(&wanted, &with(ids(0, 201)), &ObservedState::default());
     let sizes: Vec<_> = actions(&wanted, &with(ids(1000, 401)), &seen)
         .iter()

@@ -1,23 +1,23 @@
 //! Settings of what lives on: subnets, families, security groups, tags, TLS.
 
 use super::{
-    fixtures::{attributes, mapping, reach, resolved},
+    fixtures::{attributes, mapping, plan_input, reach},
     *,
 };
 
-fn same_exposure(wanted: &DesiredLoadBalancer, from: &ObservedState) -> ResolvedInput {
-    ResolvedInput {
+fn same_exposure(wanted: &DesiredLoadBalancer, from: &ObservedState) -> PlanInput {
+    PlanInput {
         rules_digest: from.rules_digest.unwrap(),
-        ..resolved(wanted, &["i-1", "i-2"])
+        ..plan_input(wanted, &["i-1", "i-2"])
     }
 }
 
 fn actions(
     wanted: &DesiredLoadBalancer,
-    resolved: &ResolvedInput,
+    plan_input: &PlanInput,
     from: &ObservedState,
 ) -> Vec<ActionKind> {
-    plan(wanted, resolved, from)
+    plan(wanted, plan_input, from)
         .unwrap()
         .into_iter()
         .map(|step| step.action)
@@ -58,7 +58,7 @@ fn subnets_come_and_go_and_it_is_said_when_one_goes() {
             .iter()
             .map(|s| mapping(&format!("subnet-{s}")))
             .collect();
-        let resolved = ResolvedInput {
+        let plan_input = PlanInput {
             subnets: Some(subnets.clone()),
             ..same_exposure(&web(), &seen)
         };
@@ -66,8 +66,8 @@ fn subnets_come_and_go_and_it_is_said_when_one_goes() {
             .into_iter()
             .map(|removes| change(subnets.clone(), None, None, removes))
             .collect();
-        assert_eq!(actions(&web(), &resolved, &seen), expected, "{subnets:?}");
-        reach(&web(), &resolved, &seen);
+        assert_eq!(actions(&web(), &plan_input, &seen), expected, "{subnets:?}");
+        reach(&web(), &plan_input, &seen);
     }
 }
 
@@ -79,12 +79,12 @@ fn both_families_come_before_subnets_and_go_after_them() {
         (dual, web(), ["SetSubnets", "SetIpAddressType"]),
     ] {
         let seen = there(&from);
-        let resolved = ResolvedInput {
+        let plan_input = PlanInput {
             subnets: Some(vec![mapping("subnet-a")]),
             ..same_exposure(&to, &seen)
         };
-        assert_eq!(names(&plan(&to, &resolved, &seen).unwrap()), expected);
-        reach(&to, &resolved, &seen);
+        assert_eq!(names(&plan(&to, &plan_input, &seen).unwrap()), expected);
+        reach(&to, &plan_input, &seen);
     }
 }
 
@@ -93,12 +93,12 @@ fn prefixes_change_with_chosen_subnets_too_and_ipv6_addresses_go_with_the_family
     let dual = DesiredLoadBalancer { ip_address_type: IpAddressType::Dualstack, ..web() };
     let seen = there(&dual);
     let wanted = DesiredLoadBalancer { ipv6_source_nat: Some(true), ..dual.clone() };
-    let resolved = same_exposure(&wanted, &seen);
+    let plan_input = same_exposure(&wanted, &seen);
     let both = vec![mapping("subnet-a"), mapping("subnet-b")];
-    assert_eq!(actions(&wanted, &resolved, &seen), [change(both, Some(true), None, false)]);
+    assert_eq!(actions(&wanted, &plan_input, &seen), [change(both, Some(true), None, false)]);
 
-    let mut seen = reach(&wanted, &resolved, &seen);
-    seen.load_balancer.as_mut().unwrap().load_balancer.zones[0].ipv6 = vec!["2001:db8::9".into()];
+    let mut seen = reach(&wanted, &plan_input, &seen);
+    seen.load_balancer.as_mut().unwrap().resource.zones[0].ipv6 = vec!["2001:db8::9".into()];
     for (family, ipv6) in
         [(IpAddressType::Ipv4, None), (IpAddressType::Dualstack, "2001:db8::9".parse().ok())]
     {
@@ -107,11 +107,11 @@ fn prefixes_change_with_chosen_subnets_too_and_ipv6_addresses_go_with_the_family
             ipv6_source_nat: Some(false),
             ..web()
         };
-        let resolved = ResolvedInput { subnets: None, ..same_exposure(&wanted, &seen) };
+        let plan_input = PlanInput { subnets: None, ..same_exposure(&wanted, &seen) };
         let subnets = vec![SubnetMapping { ipv6, ..mapping("subnet-a") }, mapping("subnet-b")];
         let together = Some(family).filter(|family| *family == IpAddressType::Ipv4);
         assert_eq!(
-            actions(&wanted, &resolved, &seen),
+            actions(&wanted, &plan_input, &seen),
             [change(subnets, Some(false), together, false)]
         );
     }
@@ -132,14 +132,14 @@ fn addresses_that_are_others_are_refused_and_those_that_are_not_known_are_not() 
     ];
     for (have, want, expected) in cases {
         let mut seen = plain.clone();
-        let zone = &mut seen.load_balancer.as_mut().unwrap().load_balancer.zones[0];
+        let zone = &mut seen.load_balancer.as_mut().unwrap().resource.zones[0];
         zone.allocations = have.0.into_iter().map(Into::into).collect();
         zone.private_ipv4 = have.1.into_iter().map(Into::into).collect();
-        let mut resolved = same_exposure(&web(), &seen);
-        let mapping = &mut resolved.subnets.as_mut().unwrap()[0];
+        let mut plan_input = same_exposure(&web(), &seen);
+        let mapping = &mut plan_input.subnets.as_mut().unwrap()[0];
         (mapping.allocation, mapping.private_ipv4) =
             (want.0.map(Into::into), want.1.map(|ip| ip.parse().unwrap()));
-        assert_eq!(plan(&web(), &resolved, &seen).is_ok(), expected, "{have:?} {want:?}");
+        assert_eq!(plan(&web(), &plan_input, &seen).is_ok(), expected, "{have:?} {want:?}");
     }
 }
 
@@ -153,8 +153,8 @@ fn rules_for_private_link_are_turned_off_on_what_is_new_and_never_on() {
     ] {
         let mut wanted = web();
         wanted.security.private_link_rules = rules;
-        let resolved = ResolvedInput { groups: ids(groups), ..resolved(&wanted, &[]) };
-        let steps = plan(&wanted, &resolved, &ObservedState::default()).unwrap();
+        let plan_input = PlanInput { groups: ids(groups), ..plan_input(&wanted, &[]) };
+        let steps = plan(&wanted, &plan_input, &ObservedState::default()).unwrap();
         let expected = set.then(|| ActionKind::SetSecurityGroups(ids(groups), rules));
         let found = steps
             .into_iter()
@@ -183,11 +183,11 @@ fn only_groups_that_are_off_the_balancer_for_good_are_given_up_and_each_once() {
         seen.load_balancer
             .as_mut()
             .unwrap()
-            .load_balancer
+            .resource
             .security_groups = ids(has);
         seen.detached_security_groups = ids(before).into_iter().collect();
-        let resolved = ResolvedInput { groups: ids(wanted), ..same_exposure(&web(), &seen) };
-        let released = actions(&web(), &resolved, &seen)
+        let plan_input = PlanInput { groups: ids(wanted), ..same_exposure(&web(), &seen) };
+        let released = actions(&web(), &plan_input, &seen)
             .into_iter()
             .filter_map(|action| match action {
                 ActionKind::CleanUpSecurityGroups(groups) => Some(groups),
@@ -205,7 +205,7 @@ fn only_groups_that_are_off_the_balancer_for_good_are_given_up_and_each_once() {
 fn rules_are_opened_before_listeners_lead_anywhere_and_closed_after_the_last_one_went() {
     let seen = there(&web());
     assert_eq!(actions(&web(), &same_exposure(&web(), &seen), &seen), []);
-    let changed = ResolvedInput {
+    let changed = PlanInput {
         rules_digest: Digest(seen.rules_digest.unwrap().0 ^ 1),
         ..same_exposure(&web(), &seen)
     };
@@ -221,9 +221,9 @@ fn rules_are_opened_before_listeners_lead_anywhere_and_closed_after_the_last_one
 
     let mut moved = web();
     moved.listeners[0] = listener(81, ElbProtocol::Tcp, 30081);
-    let moved_to = ResolvedInput {
+    let moved_to = PlanInput {
         rules_digest: changed.rules_digest,
-        ..resolved(&moved, &["i-1"])
+        ..plan_input(&moved, &["i-1"])
     };
     let expected = [
         "DeregisterTargets",
@@ -259,11 +259,11 @@ fn each_object_gets_the_tags_that_it_lacks() {
     let lacking = |arns: Vec<&str>, tags: &[(&str, &str)]| {
         ActionKind::AddTags(arns.into_iter().map(Into::into).collect(), attributes(tags))
     };
-    let [first, second] = [0, 1].map(|n| balancer.listeners[n].listener.arn.clone());
+    let [first, second] = [0, 1].map(|n| balancer.listeners[n].resource.arn.clone());
     let groups: Vec<_> = seen
         .target_groups
         .iter()
-        .map(|seen| seen.group.arn.clone())
+        .map(|seen| seen.resource.arn.clone())
         .collect();
     let rest = vec![second.as_str(), groups[0].as_str(), groups[1].as_str()];
     let expected = [
@@ -271,9 +271,9 @@ fn each_object_gets_the_tags_that_it_lacks() {
         lacking(vec![first.as_str()], &[("team", "a")]),
         lacking(rest, &[("cost", "c"), ("team", "a")]),
     ];
-    let resolved = same_exposure(&wanted, &seen);
-    assert_eq!(actions(&wanted, &resolved, &seen), expected);
-    reach(&wanted, &resolved, &seen);
+    let plan_input = same_exposure(&wanted, &seen);
+    assert_eq!(actions(&wanted, &plan_input, &seen), expected);
+    reach(&wanted, &plan_input, &seen);
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn each_object_loses_the_tags_that_it_has_too_many() {
         .as_mut()
         .unwrap()
         .extend(attributes(&[("team", "a")]));
-    let arn = balancer.listeners[0].listener.arn.clone();
+    let arn = balancer.listeners[0].resource.arn.clone();
     seen.removable_tag_keys = ["cost", "team"].map(Into::into).into();
     let expected = [
         ActionKind::RemoveTags(vec!["lb/au1".into()], vec!["cost".into(), "team".into()]),
@@ -311,10 +311,10 @@ fn certificates_for_sni_that_nobody_wants_go_and_the_default_one_may_be_listed()
     let mut seen = there(&wanted);
     let listener = &mut seen.load_balancer.as_mut().unwrap().listeners[1];
     listener.certificates = Some(["cert-1", "cert-2", "cert-3"].map(Into::into).into());
-    let arn = listener.listener.arn.clone();
-    let resolved = same_exposure(&wanted, &seen);
+    let arn = listener.resource.arn.clone();
+    let plan_input = same_exposure(&wanted, &seen);
     assert_eq!(
-        actions(&wanted, &resolved, &seen),
+        actions(&wanted, &plan_input, &seen),
         [ActionKind::RemoveListenerCertificate(arn, "cert-3".into())]
     );
 }
@@ -334,7 +334,7 @@ fn policies_of_tls_are_compared_where_the_service_names_them() {
     ];
     for (have, want, differs) in cases {
         let mut seen = there(&web());
-        let listener = &mut seen.load_balancer.as_mut().unwrap().listeners[1].listener;
+        let listener = &mut seen.load_balancer.as_mut().unwrap().listeners[1].resource;
         (listener.ssl_policy, listener.alpn_policy) =
             (have.0.map(Into::into), have.1.map(Into::into));
         let mut wanted = web();

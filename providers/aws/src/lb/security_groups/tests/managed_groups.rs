@@ -81,7 +81,7 @@ async fn a_managed_group_has_exactly_the_rules_of_the_service() {
     let groups = case.ensure(&by_group(managed(nth(1))), None).await.unwrap();
     case.authorize(&groups[0], &[rule(22, "0.0.0.0/0", "by hand")])
         .await;
-    tokio::time::advance(PREVIEW_AGE).await;
+    tokio::time::advance(SHARED_READ_AGE).await;
     let restricted = by_group(from(managed(nth(1)), &["10.0.0.0/8"]));
     let planned = case.plan(&restricted, &groups).await;
     assert_eq!(planned.len(), 2, "{planned:?}");
@@ -365,7 +365,7 @@ async fn a_preview_of_groups_makes_none() {
         .plan_frontend_groups(&case.op, &managed(nth(1)), None)
         .await
         .unwrap();
-    assert!(!plan.complete);
+    assert!(!plan.is_complete);
     assert_eq!((plan.groups.len(), plan.changes.len()), (0, 2));
     assert_eq!(case.world.aws.writes(), 0);
     let groups = case
@@ -378,7 +378,7 @@ async fn a_preview_of_groups_makes_none() {
         .plan_frontend_groups(&case.op, &managed(nth(1)), None)
         .await
         .unwrap();
-    assert_eq!(plan, FrontendPlan { groups, complete: true, changes: vec![] });
+    assert_eq!(plan, FrontendPlan { groups, is_complete: true, changes: vec![] });
     let mut tagged = managed(nth(1));
     tagged.extra_tags.insert("team".into(), "a".into());
     let plan = case
@@ -386,7 +386,7 @@ async fn a_preview_of_groups_makes_none() {
         .plan_frontend_groups(&case.op, &tagged, None)
         .await
         .unwrap();
-    assert_eq!((plan.complete, plan.changes.len()), (true, 1));
+    assert_eq!((plan.is_complete, plan.changes.len()), (true, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -557,7 +557,7 @@ async fn a_preview_names_every_change_and_makes_none() {
     assert_eq!(case.plan(&old, &[]).await, Vec::<String>::new());
     let planned = case.plan(&new, &[]).await;
     assert_eq!(planned.len(), 2, "{planned:?}");
-    let revoke = "rules are not wanted: tcp 30001 from 0.0.0.0/0, icmp 3-4 from 0.0.0.0/0";
+    let revoke = "rules are not desired: tcp 30001 from 0.0.0.0/0, icmp 3-4 from 0.0.0.0/0";
     assert_eq!(planned[1], format!("RevokeSecurityGroupIngress {group}: {revoke}"));
     case.ensure(&new, None).await.unwrap();
     assert_eq!(case.plan(&new, &[]).await, Vec::<String>::new());
@@ -570,7 +570,7 @@ async fn drift_is_seen_when_the_reading_is_old_and_then_repaired() {
     case.revoke(&case.world.node_group, &[rule(30001, "0.0.0.0/0", "")])
         .await;
     assert_eq!(case.plan(&nth(1), &[]).await, Vec::<String>::new());
-    tokio::time::advance(PREVIEW_AGE).await;
+    tokio::time::advance(SHARED_READ_AGE).await;
     assert_eq!(case.plan(&nth(1), &[]).await.len(), 1);
     case.ensure(&nth(1), None).await.unwrap();
     assert_eq!(case.rules(&case.world.node_group).await, [MTU, CLIENT]);

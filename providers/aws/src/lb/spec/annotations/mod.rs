@@ -37,7 +37,7 @@ pub(in crate::lb) struct Annotation {
     from: Origin,
     /// Errors besides those of the kind.
     errors: &'static [&'static str],
-    /// Why it has no effect here; `None` if it has one.
+    /// The reason for which the annotation has no effect here; `None` if it has one.
     without_effect: Option<&'static str>,
 }
 
@@ -72,7 +72,7 @@ impl Annotation {
             .collect()
     }
 
-    /// Tells whether a key belongs to this row.
+    /// Returns true if a key belongs to this row.
     fn is(&self, key: &str) -> bool {
         let name = if self.name.contains('/') {
             Some(key)
@@ -100,7 +100,7 @@ enum Section {
     WithoutEffect,
 }
 
-/// Which controller defines an annotation.
+/// The controllers that define an annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     /// kubernetes/cloud-provider-aws, for classic load balancers only.

@@ -27,10 +27,10 @@ pub fn reference() -> String {
                  \n\n| Annotation | Kind | Origin | Why |\n|---|---|---|---|\n"
             );
             for row in rows {
-                let why = row.without_effect.unwrap_or_default();
+                let reason = row.without_effect.unwrap_or_default();
                 let _ = writeln!(
                     page,
-                    "| {} | {} | {} | {why} |",
+                    "| {} | {} | {} | {reason} |",
                     name(row),
                     kind(row),
                     row.from.title()

@@ -109,10 +109,10 @@ const fn ignored(
     name: &'static str,
     kind: ValueKind,
     from: Origin,
-    why: &'static str,
+    reason: &'static str,
 ) -> Annotation {
     Annotation {
-        without_effect: Some(why),
+        without_effect: Some(reason),
         from,
         ..AnnotationKey::<()>::new(Section::WithoutEffect, name, kind, |_, _| Ok(())).row
     }

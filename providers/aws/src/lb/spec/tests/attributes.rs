@@ -110,7 +110,7 @@ fn deletion_protection_is_told() {
 #[test]
 fn deletion_protection_is_known_without_reading_the_rest() {
     let asks = |text: &str| {
-        asks_for_protection(
+        requests_deletion_protection(
             &bare()
                 .says("attributes", text)
                 .says("scheme", "x")
@@ -130,7 +130,7 @@ fn deletion_protection_is_known_without_reading_the_rest() {
     ] {
         assert!(!asks(text), "{text}");
     }
-    assert!(!asks_for_protection(&bare().service.annotations));
+    assert!(!requests_deletion_protection(&bare().service.annotations));
     for doubtful in [
         "deletion_protection.enabled=yes",
         "deletion_protection.enabled",

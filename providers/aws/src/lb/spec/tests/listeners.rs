@@ -96,7 +96,7 @@ fn what_has_no_listener_is_refused() {
     assert_eq!(no_node_port.mistakes(), [message]);
     assert_eq!(shape(&no_node_port.says("nlb-target-type", "ip")), [(80, Tcp, Tcp, 80)]);
     let many = (1..=51).fold(bare(), Case::tcp);
-    assert_eq!(many.mistakes(), ["51 listeners are wanted, AWS allows 50 per load balancer"]);
+    assert_eq!(many.mistakes(), ["51 listeners are requested, AWS allows 50 per load balancer"]);
 }
 
 // LB1
@@ -140,7 +140,7 @@ fn certificates_make_tls_listeners() {
 #[test]
 fn tls_and_udp_do_not_share_a_port() {
     let both = bare().tcp(443).udp(443).says("ssl-cert", "arn:a");
-    let message = "ports \"u443\" (UDP) and \"p443\" (TLS) want a listener each on port 443, where AWS allows one";
+    let message = "ports \"u443\" (UDP) and \"p443\" (TLS) need one listener each on port 443, where AWS allows one";
     assert_eq!(both.mistakes(), [message]);
     let apart = both.says("ssl-ports", "80");
     assert_eq!(shape(&apart), [(443, TcpUdp, TcpUdp, 30443)], "without TLS they are one listener");

@@ -122,7 +122,7 @@ fn every_mistake_is_in_the_table() {
     }
 }
 
-/// Tells whether a message is one of the table's texts: all words of these are in it, but for
+/// Returns true if a message is one of the table's texts: all words of these are in it, but for
 /// single letters, which stand for what varies.
 fn alike(text: &str, message: &str) -> bool {
     let words = |text: &str| -> Vec<String> {
