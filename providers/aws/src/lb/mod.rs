@@ -182,9 +182,9 @@ impl LoadBalancers for NetworkLoadBalancers {
         self.parse(service).notices
     }
 
-    /// With [`ReadMode::Cached`], neither reads nor changes the load balancer if the Service is known
-    /// to be in sync. Continues an interrupted call. Publishes the host name while the load balancer is still being
-    /// provisioned.
+    /// With [`ReadMode::Cached`], neither reads nor changes the load balancer if the Service is
+    /// known to be in sync. Continues an interrupted call. Publishes the host name while the load
+    /// balancer is still being provisioned.
     async fn ensure(&self, op: &Op, lb_spec: &LbSpec, read_mode: ReadMode) -> LbOutcome {
         match self.find_load_balancer(op, lb_spec).await {
             Ok(ServiceLoadBalancer::Network(desired)) => outcome_on_rate_limit(

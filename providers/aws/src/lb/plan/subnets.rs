@@ -1,4 +1,4 @@
-//! Chooses the subnets of a load balancer, and its address in each. Pure.
+//! Chooses the subnets of a load balancer, and its address in each.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,12 +39,12 @@ const FREE_ADDRESSES: u32 = 8;
 /// Chooses the subnets of a new load balancer, or the named ones, with the desired addresses in
 /// each.
 ///
-/// Named subnets keep the order of the annotation, discovered ones are sorted by zone: Elastic IP
-/// addresses are paired with them by position.
+/// Named subnets keep the order of the annotation, and discovered ones are sorted by zone. Elastic
+/// IP addresses are assigned to them by position.
 ///
 /// # Errors
 /// [`InvalidInput`](ccm_core::provider::ErrorKind::InvalidInput) with every validation error. It
-/// may be due to an outdated cache: `VpcCache::choose` tries again with a newly read VPC.
+/// may be due to an outdated cache, so that `VpcCache::choose` tries again with a newly read VPC.
 pub fn choose(
     vpc: &VpcSnapshot,
     cluster: &Cluster,
@@ -52,14 +52,14 @@ pub fn choose(
     desired: &DesiredLoadBalancer,
 ) -> Result<Vec<SubnetMapping>, CloudError> {
     let subnets = match &desired.subnets {
-        SubnetChoice::Discover => discover(vpc, cluster, settings, desired)?,
-        SubnetChoice::Named(names) => named(vpc, names)?,
+        SubnetChoice::Discover => discover_subnets(vpc, cluster, settings, desired)?,
+        SubnetChoice::Named(names) => find_named_subnets(vpc, names)?,
     };
     mappings(&subnets, desired).map_err(CloudError::from)
 }
 
-/// Maps subnets to the desired address in each. Whether the addresses fit the kind of load balancer
-/// is checked when they are parsed.
+/// Assigns the desired addresses to subnets. Parsing has already checked that the load balancer may
+/// have such addresses.
 ///
 /// # Errors
 /// Every validation error.
@@ -175,7 +175,7 @@ fn missing_ipv6_errors(subnets: &[&Subnet], desired: &DesiredLoadBalancer) -> Ve
     vec![error]
 }
 
-/// Assigns to each subnet the one address inside it; an empty list if there are no addresses.
+/// Returns the address inside each subnet; an empty list if there are no addresses.
 fn assign_addresses<A: Copy>(
     kind: &str,
     addresses: &[A],
@@ -206,7 +206,10 @@ fn assign_addresses<A: Copy>(
 }
 
 /// Finds the subnets that an annotation names, in its order.
-fn named<'a>(vpc: &'a VpcSnapshot, names: &[SubnetName]) -> Result<Vec<&'a Subnet>, CloudError> {
+fn find_named_subnets<'a>(
+    vpc: &'a VpcSnapshot,
+    names: &[SubnetName],
+) -> Result<Vec<&'a Subnet>, CloudError> {
     if names.is_empty() {
         return Err(annotation_error("unable to resolve empty subnet slice"));
     }
@@ -260,7 +263,7 @@ fn annotation_error(message: &str) -> CloudError {
 }
 
 /// Discovers subnets by tags and route tables, one per zone, sorted by zone.
-fn discover<'a>(
+fn discover_subnets<'a>(
     vpc: &'a VpcSnapshot,
     cluster: &Cluster,
     settings: &Settings,
@@ -277,7 +280,7 @@ fn discover<'a>(
     if candidates.is_empty() {
         candidates.extend(settings.subnet.as_ref().and_then(|id| vpc.subnet(id)));
     }
-    // Then choose the best suitable subnet of each zone.
+    // Choose the best suitable subnet of each zone.
     let role = if is_internal {
         ROLE_INTERNAL
     } else {
@@ -286,8 +289,8 @@ fn discover<'a>(
     let mut best_by_zone: BTreeMap<&str, &Subnet> = BTreeMap::new();
     let mut unsuitable = BTreeSet::new();
     for subnet in candidates {
-        // Also checked for internal load balancers, as upstream does: without a route table,
-        // discovery fails instead of guessing.
+        // Like upstream, check the route table for internal load balancers too. Without a route
+        // table, discovery fails.
         let is_public = is_public(vpc, &subnet.id)?;
         if !(is_internal || is_public) || !is_ordinary_zone(vpc, subnet)? {
             continue;
@@ -320,8 +323,8 @@ fn discover<'a>(
     Err(CloudError::invalid_input(message))
 }
 
-/// Sorts the subnets of a zone, the best one first: with the role's tag, with the cluster's tag, by
-/// ID.
+/// Returns the sort key of a zone's subnets, the best subnet first. Prefers the role's tag, then
+/// the cluster's tag, then the smallest ID.
 fn preference<'a>(subnet: &'a Subnet, role: &str, cluster: &Cluster) -> (bool, bool, &'a SubnetId) {
     (!subnet.tags.contains_key(role), !cluster.has(&subnet.tags), &subnet.id)
 }

@@ -264,7 +264,7 @@ impl SecurityGroupCache {
         if let Some(groups) = self.cached(requested_at, max_age) {
             return Ok(groups);
         }
-        let _reading = op.wait_shared(self.read_lock.lock()).await;
+        let _read_lock = op.wait_shared(self.read_lock.lock()).await;
         // Another caller may have read the groups while this one waited for the lock.
         if let Some(groups) = self.cached(requested_at, max_age) {
             return Ok(groups);
@@ -273,7 +273,7 @@ impl SecurityGroupCache {
             let uncertain: Vec<_> = self.state.lock().uncertain.iter().cloned().collect();
             self.read(op, &uncertain).await?;
         } else {
-            self.list(op).await?;
+            self.list_groups(op).await?;
         }
         Ok(self.state.lock().groups.clone())
     }
@@ -344,9 +344,9 @@ impl SecurityGroupCache {
         Ok(Some(Arc::new(group)))
     }
 
-    /// Changes the rules of a group. `change` computes the change from the current group. It is
-    /// called again if AWS reports that the group differs, or, with the group read again, if its
-    /// result depends on the absence of rules.
+    /// Changes the rules of a group. `change` computes the change from the current rules. If AWS
+    /// reports that the group differs, or if the change depends on the absence of rules, reads the
+    /// group and calls `change` again.
     pub(crate) async fn update_rules(
         &self,
         op: &Op,
@@ -355,13 +355,13 @@ impl SecurityGroupCache {
         change: impl Fn(&SecurityGroup) -> RuleChange,
     ) -> Result<(), CloudError> {
         let lock = self.locks.lock().entry(id.clone()).or_default().clone();
-        let _changing = wait_in_line(op, lock.lock()).await?;
+        let _group_lock = wait_in_line(op, lock.lock()).await?;
         self.update_rules_locked(op, id, reason, change).await
     }
 
-    /// Grants missing rules of a group, together with the rules of all callers that wait for it:
-    /// hundreds of load balancers that are created at the same time take a few requests instead of
-    /// one each.
+    /// Grants the missing rules of a group, together with the rules of all callers that wait for
+    /// its lock. Hundreds of load balancers that are created at the same time thus take a few
+    /// requests instead of one each.
     pub(crate) async fn grant_missing(
         &self,
         op: &Op,
@@ -371,13 +371,13 @@ impl SecurityGroupCache {
     ) -> Result<(), CloudError> {
         let ticket = GrantTicket::new(self, id, desired);
         let lock = self.locks.lock().entry(id.clone()).or_default().clone();
-        let _changing = wait_in_line(op, lock.lock()).await?;
+        let _group_lock = wait_in_line(op, lock.lock()).await?;
         ticket.end();
-        let mut group = self.current(op, id).await?;
+        let mut group = self.read_if_uncertain(op, id).await?;
         if plan::missing(&group.ingress, desired).is_empty() {
             return Ok(());
         }
-        // Taken out of the queue: if this fails, each of them tries its own.
+        // Take the others out of the queue. If the request fails, each of them sends its own.
         let others = self.waiting_grants.lock().remove(id).unwrap_or_default();
         if !others.is_empty() {
             let all_rules = others.values().flatten().chain(desired);
@@ -392,7 +392,7 @@ impl SecurityGroupCache {
                         ErrorKind::QuotaExceeded | ErrorKind::InvalidInput
                     ) =>
                 {
-                    tracing::debug!(group = %id, error = error.chain(), "rules are granted one by one");
+                    tracing::debug!(group = %id, error = error.chain(), "granting the rules together failed, each caller grants its own");
                 }
                 Err(error) => return Err(error),
             }
@@ -404,6 +404,7 @@ impl SecurityGroupCache {
         .await
     }
 
+    /// Does the work of [`update_rules`](Self::update_rules). The caller holds the group's lock.
     async fn update_rules_locked(
         &self,
         op: &Op,
@@ -411,26 +412,26 @@ impl SecurityGroupCache {
         reason: &str,
         change: impl Fn(&SecurityGroup) -> RuleChange,
     ) -> Result<(), CloudError> {
-        let mut group = self.current(op, id).await?;
+        let mut group = self.read_if_uncertain(op, id).await?;
         let mut rules = change(&group);
         if rules.by_absence {
             self.read(op, &[id.clone()]).await?;
-            group = self.current(op, id).await?;
+            group = self.read_if_uncertain(op, id).await?;
             rules = change(&group);
         }
         if !self.grant(op, &mut group, &rules.grant, reason).await? {
-            // A rule existed already. AWS does not say which one, and reads of a group may lag
-            // behind.
+            // One of the rules exists already. AWS does not say which one, and reads of the group
+            // may be outdated, so each rule is granted alone.
             self.read(op, &[id.clone()]).await?;
-            group = self.current(op, id).await?;
+            group = self.read_if_uncertain(op, id).await?;
             rules = change(&group);
             for rule in &rules.grant {
-                if !self
+                let is_granted = self
                     .grant(op, &mut group, std::slice::from_ref(rule), reason)
-                    .await?
-                {
-                    // It exists, perhaps with a description that is not ours: then we must not
-                    // remove it.
+                    .await?;
+                if !is_granted {
+                    // Its description is unknown and may not be ours. Without a description, the
+                    // cached rule is never removed.
                     group
                         .ingress
                         .push(Rule { description: Box::default(), ..rule.clone() });
@@ -441,7 +442,7 @@ impl SecurityGroupCache {
         self.revoke(op, &mut group, &rules.revoke, reason).await
     }
 
-    /// Creates a group; `None` if one with that name exists.
+    /// Creates a group. Returns `None` if a group with that name exists.
     pub(crate) async fn create(
         &self,
         op: &Op,
@@ -492,7 +493,7 @@ impl SecurityGroupCache {
         Ok(())
     }
 
-    /// Deletes a group; `false` while something uses it.
+    /// Deletes a group. Returns false while another object uses it.
     pub(crate) async fn delete(
         &self,
         op: &Op,
@@ -500,7 +501,7 @@ impl SecurityGroupCache {
         reason: &str,
     ) -> Result<bool, CloudError> {
         let lock = self.locks.lock().entry(id.clone()).or_default().clone();
-        let _changing = wait_in_line(op, lock.lock()).await?;
+        let _group_lock = wait_in_line(op, lock.lock()).await?;
         match self
             .scope
             .client
@@ -517,7 +518,8 @@ impl SecurityGroupCache {
         Ok(true)
     }
 
-    /// Grants rules; `false` if one of them exists already, in which case AWS grants none.
+    /// Grants rules. Returns false if one of them exists already: AWS then grants none of its
+    /// request.
     async fn grant(
         &self,
         op: &Op,
@@ -546,6 +548,7 @@ impl SecurityGroupCache {
         Ok(true)
     }
 
+    /// Revokes rules. Rules that do not exist count as revoked.
     async fn revoke(
         &self,
         op: &Op,
@@ -561,7 +564,7 @@ impl SecurityGroupCache {
                 Ok(()) => {}
                 Err(error) if error.has_code("InvalidPermission.NotFound") && chunk.len() == 1 => {}
                 Err(error) if error.has_code("InvalidPermission.NotFound") => {
-                    // One of them did not exist, and the others may not have been revoked.
+                    // One of the rules did not exist, and the others may not have been revoked.
                     for rule in chunk {
                         Box::pin(self.revoke(op, group, std::slice::from_ref(rule), reason))
                             .await?;
@@ -578,16 +581,21 @@ impl SecurityGroupCache {
         Ok(())
     }
 
-    async fn current(&self, op: &Op, id: &SecurityGroupId) -> Result<SecurityGroup, CloudError> {
-        if let Some(group) = self.certain(id) {
+    /// Returns a group whose rules are certain, and reads it if necessary.
+    async fn read_if_uncertain(
+        &self,
+        op: &Op,
+        id: &SecurityGroupId,
+    ) -> Result<SecurityGroup, CloudError> {
+        if let Some(group) = self.cached_if_certain(id) {
             return Ok(group);
         }
         for _ in 0..MAX_REREADS {
             self.read(op, &[id.clone()]).await?;
-            if let Some(group) = self.certain(id) {
+            if let Some(group) = self.cached_if_certain(id) {
                 return Ok(group);
             }
-            // Another caller may have made it uncertain during the read.
+            // If another caller made the group uncertain during the read, read it again.
             if !self.state.lock().uncertain.contains(id) {
                 return Err(CloudError::new(
                     ErrorKind::Conflict,
@@ -599,7 +607,7 @@ impl SecurityGroupCache {
     }
 
     /// Returns a cached group whose rules are certain.
-    fn certain(&self, id: &SecurityGroupId) -> Option<SecurityGroup> {
+    fn cached_if_certain(&self, id: &SecurityGroupId) -> Option<SecurityGroup> {
         let state = self.state.lock();
         if state.uncertain.contains(id) {
             return None;
@@ -608,26 +616,30 @@ impl SecurityGroupCache {
         Some((**group).clone())
     }
 
-    /// Returns true if all groups were listed at most `max_age` before `asked`.
-    fn is_listed_within(&self, asked: Instant, max_age: Duration) -> bool {
+    /// Returns true if all groups were listed at most `max_age` before `requested_at`.
+    fn is_listed_within(&self, requested_at: Instant, max_age: Duration) -> bool {
         let listed = self.state.lock().listed;
-        listed.is_some_and(|at| asked.saturating_duration_since(at) < max_age)
+        listed.is_some_and(|at| requested_at.saturating_duration_since(at) < max_age)
     }
 
-    fn cached(&self, asked: Instant, max_age: Duration) -> Option<Arc<GroupsById>> {
+    /// Returns the cached groups if all are certain and recent enough.
+    fn cached(&self, requested_at: Instant, max_age: Duration) -> Option<Arc<GroupsById>> {
         let state = self.state.lock();
         let listed = state.listed?;
-        let is_recent = listed > asked || asked.saturating_duration_since(listed) < max_age;
+        let is_recent =
+            listed > requested_at || requested_at.saturating_duration_since(listed) < max_age;
         if !is_recent || !state.uncertain.is_empty() {
             return None;
         }
         Some(state.groups.clone())
     }
 
-    async fn list(&self, op: &Op) -> Result<(), CloudError> {
+    /// Reads all groups of the VPC. Keeps newer changes of ours that the response may not show.
+    async fn list_groups(&self, op: &Op) -> Result<(), CloudError> {
         let begun = self.state.lock().next_version();
         let at = Instant::now();
-        let request = DescribeSecurityGroups { filters: vec![self.in_vpc()], ..Default::default() };
+        let request =
+            DescribeSecurityGroups { filters: vec![self.vpc_filter()], ..Default::default() };
         let found = self
             .scope
             .client
@@ -660,13 +672,14 @@ impl SecurityGroupCache {
         Ok(())
     }
 
+    /// Reads the groups of the VPC that match a filter.
     async fn describe<'a>(
         &self,
         op: &Op,
         filter: &str,
         values: impl IntoIterator<Item = &'a str>,
     ) -> Result<Vec<SecurityGroup>, CloudError> {
-        let filters = vec![self.in_vpc(), Filter::new(filter, values)];
+        let filters = vec![self.vpc_filter(), Filter::new(filter, values)];
         let request = DescribeSecurityGroups { filters, ..Default::default() };
         Ok(self
             .scope
@@ -675,18 +688,18 @@ impl SecurityGroupCache {
             .await?)
     }
 
-    fn in_vpc(&self) -> Filter {
+    fn vpc_filter(&self) -> Filter {
         Filter::new("vpc-id", [&*self.scope.vpc])
     }
 }
 
-/// The error of a request for a group. NotFound becomes a conflict, because it does not mean that
-/// the load balancer does not exist.
+/// Returns the error of a request for a group. NotFound becomes a conflict, because the caller must
+/// not conclude that the load balancer does not exist.
 pub(crate) fn group_error(error: AwsError, id: &SecurityGroupId) -> CloudError {
     let was_not_sent =
         matches!(error.cause, AwsErrorCause::RateLimited(_) | AwsErrorCause::NotSent(_));
     let error = CloudError::from(error);
-    // From the converted error, which says what an IAM policy must allow.
+    // The text of the converted error names the permissions that an IAM policy must grant.
     let text = format!("security group {id}: {error}");
     match error.kind() {
         ErrorKind::NotFound => CloudError::new(ErrorKind::Conflict, text),

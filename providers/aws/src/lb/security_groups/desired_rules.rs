@@ -1,5 +1,5 @@
-//! The ingress rules that a load balancer needs: in its own group, and in those of its targets.
-//! Pure.
+//! Computes the ingress rules that a load balancer needs in its own group and in those of its
+//! targets.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ const CLIENT: &str = "kubernetes.io/rule/nlb/client=";
 const HEALTH: &str = "kubernetes.io/rule/nlb/health=";
 const GROUP: &str = "kubernetes.io/rule/nlb/sg=";
 
-/// "Fragmentation needed" (type and code) of ICMP; "packet too big" of ICMPv6.
+/// Protocol, type and code of "fragmentation needed" (ICMP) and "packet too big" (ICMPv6).
 const TOO_BIG: (&str, (i32, i32)) = ("icmp", (3, 4));
 const TOO_BIG_V6: (&str, (i32, i32)) = ("icmpv6", (2, 0));
 
@@ -47,11 +47,11 @@ pub(crate) fn health_of(rule: &Rule) -> Option<&str> {
     rule.description.strip_prefix(HEALTH)
 }
 
-/// Returns true if AWS treats both as the same rule: a group has only one with a protocol, ports
-/// and source, whatever its description.
+/// Returns true if AWS treats both as the same rule. A group has only one rule with a protocol,
+/// ports and source, whatever the description.
 pub(crate) fn is_same_rule(a: &Rule, b: &Rule) -> bool {
     is_same_source(&a.source, &b.source)
-        && protocol(&a.protocol) == protocol(&b.protocol)
+        && protocol_name(&a.protocol) == protocol_name(&b.protocol)
         && a.ports == b.ports
 }
 
@@ -68,8 +68,8 @@ fn is_same_source(a: &RuleSource, b: &RuleSource) -> bool {
     }
 }
 
-/// Normalizes a protocol: those with a name also have a number.
-fn protocol(text: &str) -> &str {
+/// Returns the name of a protocol that AWS may report by number.
+fn protocol_name(text: &str) -> &str {
     match text {
         "1" => "icmp",
         "6" => "tcp",
@@ -84,15 +84,16 @@ pub(crate) fn is_mtu(rule: &Rule) -> bool {
     *rule.description == *MTU
 }
 
-/// Tells by its description whether a rule in a node's group belongs to a load balancer.
+/// Returns true if a rule in a node's group belongs to a load balancer, according to its
+/// description.
 pub(crate) fn belongs_to(rule: &Rule, lb_name: &str) -> bool {
     [CLIENT, HEALTH, GROUP]
         .iter()
         .any(|prefix| rule.description.strip_prefix(prefix) == Some(lb_name))
 }
 
-/// Returns true if a rule admits clients on a port that several load balancers may use: one of
-/// pods, outside the range of node ports.
+/// Returns true if a rule admits clients on a port that several load balancers may use. Only ports
+/// of pods, which are outside the range of node ports, can be shared.
 pub(crate) fn may_be_shared(rule: &Rule) -> bool {
     let admits_clients = [CLIENT, GROUP]
         .iter()
@@ -110,7 +111,7 @@ pub(crate) fn may_be_shared(rule: &Rule) -> bool {
 pub(crate) enum RuleSourceKind<'a> {
     /// Rules are not managed and stay as they are.
     Unmanaged,
-    /// By the CIDRs of its clients and of its own subnets.
+    /// By the CIDRs of the clients and of the load balancer's subnets.
     Cidrs,
     /// By the load balancer's group.
     Group(&'a SecurityGroupId),
@@ -119,12 +120,13 @@ pub(crate) enum RuleSourceKind<'a> {
 }
 
 impl<'a> RuleSourceKind<'a> {
-    /// Decides how targets admit a load balancer; `shared` is the shared group.
-    pub(crate) fn of(request: &RuleRequest<'a>, shared: Option<&SecurityGroupId>) -> Self {
+    /// Decides by which rules targets admit a load balancer. `shared` is the shared group.
+    pub(crate) fn for_request(request: &RuleRequest<'a>, shared: Option<&SecurityGroupId>) -> Self {
         if !request.desired.security.manage_backend_rules {
             return Self::Unmanaged;
         }
-        // Any of its groups would do; always the same one, whatever order AWS returns.
+        // Any group of the load balancer would do. The smallest ID is always the same one, in
+        // whatever order AWS returns them.
         let own_group = request
             .lb_groups
             .iter()
@@ -139,8 +141,8 @@ impl<'a> RuleSourceKind<'a> {
             if request.desired.target_type == TargetType::Instance {
                 return Self::Shared(shared_group);
             }
-            // Ports of pods are outside the range of node ports, so every Service needs rules of
-            // its own.
+            // Rules for the shared group open only node ports, so that pods need rules for each
+            // Service.
             return match node_rules {
                 NodeRuleSource::Group => Self::Group(own_group.unwrap_or(shared_group)),
                 // With a rule that refers to the managed group, upstream could not delete that
@@ -196,8 +198,8 @@ fn cidr_rules(request: &RuleRequest<'_>) -> BTreeSet<Rule> {
     let client = format!("{CLIENT}{}", request.lb_name);
     let health = format!("{HEALTH}{}", request.lb_name);
     let mut rules = BTreeSet::new();
-    for (listener, port) in targets(request) {
-        for network in clients(request, listener) {
+    for (listener, port) in target_ports(request) {
+        for network in source_networks(request, listener) {
             for protocol in protocols(listener.target_group.protocol) {
                 rules.insert(rule(protocol, port, RuleSource::Cidr(network), &client));
             }
@@ -209,7 +211,7 @@ fn cidr_rules(request: &RuleRequest<'_>) -> BTreeSet<Rule> {
     }
     // A health rule that equals a client rule is left out.
     let mut health_rules = BTreeSet::new();
-    for (listener, port) in targets(request) {
+    for (listener, port) in target_ports(request) {
         let port = health_port(listener, port);
         for network in subnets_of(request, listener.target_group.family) {
             let rule = rule("tcp", port, RuleSource::Cidr(network), &health);
@@ -225,9 +227,9 @@ fn cidr_rules(request: &RuleRequest<'_>) -> BTreeSet<Rule> {
     rules
 }
 
-/// Returns true if client rules cover the health checks. Like upstream, no health rules are needed
-/// if everybody may connect, everything is TCP, and health checks use exactly the ports of the
-/// clients. Otherwise every port has them.
+/// Returns true if client rules also admit the health checks. Like upstream, no health rules are
+/// added if all clients may connect, all listeners are TCP, and health checks use exactly the ports
+/// of the clients.
 fn clients_cover_health(request: &RuleRequest<'_>) -> bool {
     let sources = &request.desired.sources;
     if sources.iter().any(|network| network.prefix_len() > 0) {
@@ -235,10 +237,10 @@ fn clients_cover_health(request: &RuleRequest<'_>) -> bool {
     }
     let mut client_ports = BTreeSet::new();
     let mut health_ports = BTreeSet::new();
-    for (listener, port) in targets(request) {
+    for (listener, port) in target_ports(request) {
         let group = &listener.target_group;
         if !matches!(group.protocol, ElbProtocol::Tcp | ElbProtocol::Tls)
-            || !admits_everybody(sources, group.family)
+            || !contain_all_addresses(sources, group.family)
             || !admits_client_cidrs(request, listener)
         {
             return false;
@@ -250,22 +252,25 @@ fn clients_cover_health(request: &RuleRequest<'_>) -> bool {
 }
 
 /// Returns true if one of the networks contains every address of a family.
-fn admits_everybody<'a>(networks: impl IntoIterator<Item = &'a IpNet>, family: IpFamily) -> bool {
+fn contain_all_addresses<'a>(
+    networks: impl IntoIterator<Item = &'a IpNet>,
+    family: IpFamily,
+) -> bool {
     networks
         .into_iter()
         .any(|network| network.prefix_len() == 0 && IpFamily::of(network) == family)
 }
 
-/// Returns true if client CIDRs are admitted. Upstream admits them to nodes even if client
-/// addresses are not preserved; it has no pod targets, which are opened only to the addresses that
-/// reach them.
+/// Returns true if the CIDRs of clients are admitted. Upstream admits them to nodes even if client
+/// addresses are not preserved. Pods, which upstream does not serve, admit only the addresses that
+/// really reach them.
 fn admits_client_cidrs(request: &RuleRequest<'_>, listener: &DesiredListener) -> bool {
     request.desired.target_type == TargetType::Instance || listener.target_group.preserves_client_ip
 }
 
-/// Returns the networks that connections to a target come from: those of clients, and those of the
-/// load balancer if it replaces their addresses.
-fn clients(request: &RuleRequest<'_>, listener: &DesiredListener) -> BTreeSet<IpNet> {
+/// Returns the networks from which connections reach a target: those of the clients, and those of
+/// the load balancer if it replaces the clients' addresses.
+fn source_networks(request: &RuleRequest<'_>, listener: &DesiredListener) -> BTreeSet<IpNet> {
     if !admits_client_cidrs(request, listener) {
         return subnets_of(request, listener.target_group.family).collect();
     }
@@ -278,7 +283,7 @@ fn clients(request: &RuleRequest<'_>, listener: &DesiredListener) -> BTreeSet<Ip
     // Clients of the other family reach the targets by addresses of the load balancer.
     let replaces_addresses =
         !listener.target_group.preserves_client_ip || (has_other_family && is_dualstack);
-    if replaces_addresses && !admits_everybody(&networks, family) {
+    if replaces_addresses && !contain_all_addresses(&networks, family) {
         networks.extend(subnets_of(request, family));
     }
     networks
@@ -312,9 +317,9 @@ fn shared_group_rules(request: &RuleRequest<'_>, group: &SecurityGroupId) -> BTr
     rules
 }
 
-/// Returns every protocol and port on targets that the load balancer connects to.
+/// Returns the protocols and ports of all connections from the load balancer to its targets.
 fn ports<'a>(request: &'a RuleRequest<'_>) -> impl Iterator<Item = (&'static str, u16)> + use<'a> {
-    targets(request).flat_map(|(listener, port)| {
+    target_ports(request).flat_map(|(listener, port)| {
         let traffic = protocols(listener.target_group.protocol)
             .iter()
             .map(move |protocol| (*protocol, port));
@@ -322,8 +327,8 @@ fn ports<'a>(request: &'a RuleRequest<'_>) -> impl Iterator<Item = (&'static str
     })
 }
 
-/// Returns every target port of each listener.
-fn targets<'a>(
+/// Returns each listener with each of its target ports.
+fn target_ports<'a>(
     request: &RuleRequest<'a>,
 ) -> impl Iterator<Item = (&'a DesiredListener, u16)> + use<'a> {
     let desired = request.desired;

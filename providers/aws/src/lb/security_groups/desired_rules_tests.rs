@@ -45,7 +45,7 @@ fn on_nodes(wanted: &DesiredLoadBalancer, lb_groups: &[&str], shared: Option<&st
         pods: &NO_POD_TARGETS,
     };
     let shared = shared.map(SecurityGroupId::from);
-    shown(&rules_for_nodes(&e, RuleSourceKind::of(&e, shared.as_ref())))
+    shown(&rules_for_nodes(&e, RuleSourceKind::for_request(&e, shared.as_ref())))
 }
 
 fn sources(wanted: DesiredLoadBalancer, networks: &[&str]) -> DesiredLoadBalancer {

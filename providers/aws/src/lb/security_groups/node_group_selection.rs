@@ -70,7 +70,7 @@ impl SecurityGroupManager {
         }
         let groups = self.cache.groups(op, max_age).await?;
         let shared = self.shared_group(op, &groups);
-        let source_kind = RuleSourceKind::of(request, shared.as_ref());
+        let source_kind = RuleSourceKind::for_request(request, shared.as_ref());
         if source_kind == RuleSourceKind::Unmanaged {
             if request.desired.target_type == TargetType::Ip {
                 // Only we create rules for pods, so without management there must be none.

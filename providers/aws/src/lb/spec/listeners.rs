@@ -232,7 +232,7 @@ fn group_ports<'a>(reader: &mut SpecReader<'a>, tls: &TlsAnnotations) -> Vec<Lis
                 });
             }
             Protocol::Tcp | Protocol::Udp => {
-                ports_by_number.entry(port.port).or_default().push(port)
+                ports_by_number.entry(port.port).or_default().push(port);
             }
         }
     }

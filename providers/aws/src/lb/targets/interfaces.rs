@@ -62,7 +62,7 @@ struct CachedInterface {
     /// `None` if no interface of the VPC has the address, or if access is denied.
     interface_groups: Option<InterfaceGroups>,
     /// True if an instance had the address when cached instances were last searched.
-    of_instance: bool,
+    is_of_instance: bool,
     /// The time of the response of AWS, or of the search that found a cached instance.
     fetched_at: Instant,
     /// The time when cached instances were last searched.
@@ -72,11 +72,11 @@ struct CachedInterface {
 }
 
 impl CachedInterface {
-    fn new(interface_groups: Option<InterfaceGroups>, of_instance: bool) -> Self {
+    fn new(interface_groups: Option<InterfaceGroups>, is_of_instance: bool) -> Self {
         let now = Instant::now();
         Self {
             interface_groups,
-            of_instance,
+            is_of_instance,
             fetched_at: now,
             scanned_at: now,
             last_used: now,
@@ -139,7 +139,7 @@ impl InterfaceCache {
         found
     }
 
-    /// Moves addresses with a cached answer from `unresolved` to `found`.
+    /// Moves addresses with a valid cache entry from `unresolved` to `found`.
     fn take_cached(
         &self,
         unresolved: &mut BTreeSet<IpAddr>,
@@ -163,13 +163,13 @@ impl InterfaceCache {
                 to_rescan.insert(*address);
             }
         }
-        let mut of_instances = if to_rescan.is_empty() {
+        let mut found_in_instances = if to_rescan.is_empty() {
             BTreeMap::new()
         } else {
-            self.of_instances(&to_rescan)
+            self.find_in_instances(&to_rescan)
         };
         for address in to_rescan {
-            if let Some(groups) = of_instances.remove(&address) {
+            if let Some(groups) = found_in_instances.remove(&address) {
                 let entry = CachedInterface::new(Some(groups), true);
                 state.entries.insert(address, entry);
                 continue;
@@ -177,8 +177,8 @@ impl InterfaceCache {
             let Some(entry) = state.entries.get_mut(&address) else {
                 continue;
             };
-            if entry.of_instance {
-                // The instance does not have it any more; its new owner is unknown.
+            if entry.is_of_instance {
+                // The instance no longer has the address, and its new owner is unknown.
                 state.entries.remove(&address);
             } else {
                 entry.scanned_at = now;
@@ -215,14 +215,15 @@ impl InterfaceCache {
             .denials
             .read(op, owner, Action::DescribeNetworkInterfaces, self.describe(op, all))
             .await?;
-        let found = self.of_interfaces(&read.unwrap_or_default());
+        let found = self.groups_of_interfaces(&read.unwrap_or_default());
         let lacking: BTreeSet<IpAddr> = all
             .iter()
             .filter(|address| !found.contains_key(*address))
             .copied()
             .collect();
         let mut listed = BTreeMap::new();
-        // An address inside a prefix of an interface is not listed anywhere.
+        // AWS does not return addresses inside a prefix that is assigned to an interface. Only the
+        // instances show these prefixes.
         if !lacking.is_empty()
             && self
                 .instances
@@ -230,7 +231,7 @@ impl InterfaceCache {
                 .has_prefixes
         {
             self.instances.list_all(op).await?;
-            listed = self.of_instances(&lacking);
+            listed = self.find_in_instances(&lacking);
         }
         let mut state = self.state.lock();
         for address in all {
@@ -270,16 +271,17 @@ impl InterfaceCache {
         Ok(rows)
     }
 
-    fn of_interfaces(&self, rows: &[NetworkInterface]) -> BTreeMap<IpAddr, InterfaceGroups> {
+    /// Returns the security groups of each address of the interfaces.
+    fn groups_of_interfaces(&self, rows: &[NetworkInterface]) -> BTreeMap<IpAddr, InterfaceGroups> {
         let mut found = BTreeMap::new();
         for row in rows {
-            let of_cluster = row
+            let has_cluster_tag = row
                 .instance
                 .as_ref()
                 .is_some_and(|id| self.instances.is_in_cluster(id));
             let interface_groups = InterfaceGroups {
                 groups: row.security_groups.iter().cloned().collect(),
-                has_cluster_tag: of_cluster,
+                has_cluster_tag,
             };
             let addresses = row
                 .private_ips
@@ -291,8 +293,8 @@ impl InterfaceCache {
         found
     }
 
-    /// Searches the cached instances.
-    fn of_instances(&self, addresses: &BTreeSet<IpAddr>) -> BTreeMap<IpAddr, InterfaceGroups> {
+    /// Finds addresses of cached instances, without a request.
+    fn find_in_instances(&self, addresses: &BTreeSet<IpAddr>) -> BTreeMap<IpAddr, InterfaceGroups> {
         let found = self
             .instances
             .interfaces_with(addresses, MAX_INSTANCE_AGE)
