@@ -38,7 +38,7 @@ const TAG_LENGTHS: (usize, usize) = (128, 256);
 /// The result of parsing a Service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParsedService {
-    /// The owner of the Service, with its desired state.
+    /// The controller that is responsible for the Service, with the desired state if that is us.
     pub spec: ServiceSpec,
     /// True if the status has a host name shaped like that of a classic load balancer. It does not
     /// affect `spec`: Network Load Balancers of some clouds with an AWS-compatible API have such

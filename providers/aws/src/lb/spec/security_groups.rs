@@ -145,8 +145,8 @@ struct BackendRules {
     refer_to_shared_group: bool,
 }
 
-/// Parses the management of the rules in nodes' groups. Upstream always manages them. The load
-/// balancer controller does so for given groups only on request.
+/// Parses the management of the rules in nodes' groups. Upstream manages them with any
+/// groups. The load balancer controller does so for given groups only on request.
 fn backend_rules(reader: &mut SpecReader<'_>, groups: &SecurityGroupChoice) -> BackendRules {
     let has_given_groups = matches!(groups, SecurityGroupChoice::Given(_));
     let requested = reader.annotations.get(&a::MANAGE_BACKEND_RULES);
