@@ -61,7 +61,7 @@ impl fmt::Display for ProviderId {
     }
 }
 
-/// Returns whether a Node with this provider ID belongs to another cloud. A malformed ID of ours
+/// Returns true if a Node with this provider ID belongs to another cloud. A malformed ID of ours
 /// does not count as foreign: it is reported to its owner.
 pub fn is_foreign(text: &str) -> bool {
     text.contains("://") && !text.starts_with(SCHEME)

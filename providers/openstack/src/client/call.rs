@@ -75,7 +75,7 @@ macro_rules! calls {
                 match self { $($(Self::$call => Service::$service,)*)* }
             }
 
-            /// Returns whether it changes the cloud.
+            /// Returns true if it changes the cloud.
             pub fn class(self) -> Class {
                 match self { $($(Self::$call => Class::$class,)*)* }
             }

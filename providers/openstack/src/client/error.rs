@@ -318,7 +318,7 @@ fn shortened(text: &str) -> String {
 }
 
 impl ErrorResponse {
-    /// Returns whether the error is about an object that does not exist, and not about an unknown
+    /// Returns true if the error is about an object that does not exist, and not about an unknown
     /// path.
     pub(super) fn is_not_found(&self) -> bool {
         self.status == StatusCode::NOT_FOUND

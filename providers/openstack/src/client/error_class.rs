@@ -77,18 +77,18 @@ impl OpenStackError {
         }
     }
 
-    /// Returns whether the service itself said that the object does not exist. An unreliable
+    /// Returns true if the service itself said that the object does not exist. An unreliable
     /// response does not count.
     pub fn is_not_found(&self) -> bool {
         self.class() == ErrorClass::NotFound
     }
 
-    /// Returns whether a load balancer cannot be changed at the moment.
+    /// Returns true if a load balancer cannot be changed at the moment.
     pub fn is_immutable(&self) -> bool {
         self.class() == ErrorClass::Immutable
     }
 
-    /// Returns whether the object was changed since it was read, so that nothing was done.
+    /// Returns true if the object was changed since it was read, so that nothing was done.
     pub fn is_changed(&self) -> bool {
         self.class() == ErrorClass::Changed
     }

@@ -60,8 +60,8 @@ impl<'a> Request<'a> {
 
     /// Adds the reason of a change, which only the caller knows.
     #[must_use]
-    pub fn with_detail(mut self, why: &'a str) -> Self {
-        self.detail = why;
+    pub fn with_detail(mut self, reason: &'a str) -> Self {
+        self.detail = reason;
         self
     }
 

@@ -14,7 +14,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// attempt would make them wait as long.
 const MAX_RETRYABLE_READ_TIME: Duration = Duration::from_secs(5);
 
-/// Returns whether sending the request again is safe and may help, after an attempt that took this
+/// Returns true if sending the request again is safe and may help, after an attempt that took this
 /// long.
 ///
 /// A change without an answer may have been made. It is not repeated here: the next reconcile reads

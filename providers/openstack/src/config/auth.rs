@@ -40,7 +40,7 @@ fn secret(value: &ConfigValue<SecretValue>) -> Option<Secret> {
     Some(value.value.0.clone()).filter(|secret| !secret.is_empty())
 }
 
-/// Returns whether application credentials are used; any of their keys selects them.
+/// Returns true if application credentials are used; any of their keys selects them.
 fn by_credential(raw: &Global) -> bool {
     let texts = [&raw.credential_id, &raw.credential_name];
     texts.into_iter().any(|value| text(value).is_some()) || secret(&raw.credential_secret).is_some()

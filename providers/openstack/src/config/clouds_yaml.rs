@@ -107,7 +107,7 @@ pub(super) fn merge(raw: &mut Raw, environment: &Environment, report: &mut Valid
             }
             fill(&mut raw.global, values);
         }
-        Err(why) => report.add_error("Global", &raw.global.use_clouds, why),
+        Err(reason) => report.add_error("Global", &raw.global.use_clouds, reason),
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) async fn get(address: SocketAddr) -> anyhow::Result<String> {
         .to_owned())
 }
 
-/// Returns whether somebody listens.
+/// Returns true if somebody listens.
 pub(super) async fn is_open(address: SocketAddr) -> bool {
     matches!(timeout(REQUEST_TIMEOUT, TcpStream::connect(address)).await, Ok(Ok(_)))
 }

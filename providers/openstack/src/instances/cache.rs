@@ -85,7 +85,7 @@ struct Cached<T> {
 }
 
 impl<T> Cached<T> {
-    /// Returns whether it answers a query that arrived at `asked_at`: it is not older than
+    /// Returns true if it answers a query that arrived at `asked_at`: it is not older than
     /// `max_age`, or its request began after the query arrived.
     fn satisfies(&self, asked_at: RequestMoment, max_age: Duration) -> bool {
         let age = asked_at.at.saturating_duration_since(self.fetched_at.at);

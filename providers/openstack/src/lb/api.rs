@@ -59,11 +59,11 @@ impl Api<'_> {
         &self,
         call: Call,
         path: &[&str],
-        why: &str,
+        reason: &str,
     ) -> Result<(), OpenStackError> {
         none_if_not_found(
             self.client
-                .delete(self.op, &Request::new(call, path).with_detail(why))
+                .delete(self.op, &Request::new(call, path).with_detail(reason))
                 .await,
         )
         .map(drop)
@@ -110,10 +110,10 @@ impl Api<'_> {
     pub(super) async fn create_load_balancer(
         &self,
         body: &LoadBalancerCreate,
-        why: &str,
+        reason: &str,
     ) -> Result<LoadBalancerTree, OpenStackError> {
         let path = ["loadbalancers"];
-        let request = Request::new(Call::LoadBalancerCreate, &path).with_detail(why);
+        let request = Request::new(Call::LoadBalancerCreate, &path).with_detail(reason);
         self.client
             .post(self.op, &request.object(body.name.as_deref().unwrap_or_default()), body)
             .await
@@ -123,19 +123,19 @@ impl Api<'_> {
         &self,
         id: &str,
         cascade: bool,
-        why: &str,
+        reason: &str,
     ) -> Result<(), OpenStackError> {
         let path = ["loadbalancers", id];
         let query: &[(&str, &str)] = if cascade { &[("cascade", "true")] } else { &[] };
         let request = Request::new(Call::LoadBalancerDelete, &path)
             .query(query)
-            .with_detail(why);
+            .with_detail(reason);
         none_if_not_found(self.client.delete(self.op, &request).await).map(drop)
     }
 
-    pub(super) async fn failover(&self, id: &str, why: &str) -> Result<(), OpenStackError> {
+    pub(super) async fn failover(&self, id: &str, reason: &str) -> Result<(), OpenStackError> {
         let path = ["loadbalancers", id, "failover"];
-        let request = Request::new(Call::LoadBalancerFailover, &path).with_detail(why);
+        let request = Request::new(Call::LoadBalancerFailover, &path).with_detail(reason);
         self.client
             .put_no_content(self.op, &request, &json!({}))
             .await
@@ -149,9 +149,9 @@ impl Api<'_> {
         body: Value,
         named: (&str, &str),
     ) -> Result<T, OpenStackError> {
-        let (object, why) = named;
+        let (object, reason) = named;
         self.client
-            .post(self.op, &Request::new(call, path).object(object).with_detail(why), &body)
+            .post(self.op, &Request::new(call, path).object(object).with_detail(reason), &body)
             .await
     }
 
@@ -160,10 +160,10 @@ impl Api<'_> {
         call: Call,
         path: &[&str],
         body: &(impl serde::Serialize + Sync),
-        why: &str,
+        reason: &str,
     ) -> Result<T, OpenStackError> {
         self.client
-            .put(self.op, &Request::new(call, path).with_detail(why), body)
+            .put(self.op, &Request::new(call, path).with_detail(reason), body)
             .await
     }
 
@@ -171,10 +171,10 @@ impl Api<'_> {
         &self,
         pool: &str,
         members: &[MemberCreate],
-        why: &str,
+        reason: &str,
     ) -> Result<(), OpenStackError> {
         let path = ["pools", pool, "members"];
-        let request = Request::new(Call::MembersUpdate, &path).with_detail(why);
+        let request = Request::new(Call::MembersUpdate, &path).with_detail(reason);
         self.client
             .put_no_content(self.op, &request, &members)
             .await
@@ -184,9 +184,9 @@ impl Api<'_> {
         &self,
         call: Call,
         path: &[&str],
-        why: &str,
+        reason: &str,
     ) -> Result<(), OpenStackError> {
-        self.delete_if_exists(call, path, why).await
+        self.delete_if_exists(call, path, reason).await
     }
 
     pub(super) async fn floating_ips(
@@ -200,7 +200,7 @@ impl Api<'_> {
     pub(super) async fn create_floating_ip(
         &self,
         body: &FloatingIpCreate,
-        why: &str,
+        reason: &str,
     ) -> Result<FloatingIp, OpenStackError> {
         let path = ["floatingips"];
         let object = body.port_id.as_deref().unwrap_or_default();
@@ -209,7 +209,7 @@ impl Api<'_> {
                 self.op,
                 &Request::new(Call::FloatingIpCreate, &path)
                     .object(object)
-                    .with_detail(why),
+                    .with_detail(reason),
                 body,
             )
             .await
@@ -219,18 +219,18 @@ impl Api<'_> {
         &self,
         id: &str,
         body: &FloatingIpUpdate,
-        why: &str,
+        reason: &str,
     ) -> Result<FloatingIp, OpenStackError> {
-        self.update(Call::FloatingIpUpdate, &["floatingips", id], body, why)
+        self.update(Call::FloatingIpUpdate, &["floatingips", id], body, reason)
             .await
     }
 
     pub(super) async fn delete_floating_ip(
         &self,
         id: &str,
-        why: &str,
+        reason: &str,
     ) -> Result<(), OpenStackError> {
-        self.delete_if_exists(Call::FloatingIpDelete, &["floatingips", id], why)
+        self.delete_if_exists(Call::FloatingIpDelete, &["floatingips", id], reason)
             .await
     }
 
@@ -276,12 +276,12 @@ impl Api<'_> {
         &self,
         port: &Port,
         groups: Vec<String>,
-        why: &str,
+        reason: &str,
     ) -> Result<Option<Port>, OpenStackError> {
         let path = ["ports", &*port.id];
         let request = Request::new(Call::PortUpdate, &path)
             .if_revision(port.standard.revision_number)
-            .with_detail(why);
+            .with_detail(reason);
         let body = PortUpdate { security_groups: Some(groups), ..PortUpdate::default() };
         none_if_not_found(self.client.put(self.op, &request, &body).await)
     }
@@ -328,8 +328,8 @@ impl Api<'_> {
             .await
     }
 
-    pub(super) async fn delete_group(&self, id: &str, why: &str) -> Result<(), OpenStackError> {
-        self.delete_if_exists(Call::SecurityGroupDelete, &["security-groups", id], why)
+    pub(super) async fn delete_group(&self, id: &str, reason: &str) -> Result<(), OpenStackError> {
+        self.delete_if_exists(Call::SecurityGroupDelete, &["security-groups", id], reason)
             .await
     }
 
@@ -358,7 +358,7 @@ impl Api<'_> {
         .await
     }
 
-    /// Returns whether a certificate is in Barbican.
+    /// Returns true if a certificate is in Barbican.
     pub(super) async fn has_certificate(&self, reference: &str) -> Result<bool, OpenStackError> {
         let mut parts = reference.rsplit('/');
         let id = parts.next().unwrap_or_default();

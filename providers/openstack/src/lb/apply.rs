@@ -34,7 +34,7 @@ pub(super) async fn apply(
 ) -> Result<ApplyResult, OpenStackError> {
     let call = action.kind.call();
     let object = &*action.object;
-    let why = &*action.reason;
+    let reason = &*action.reason;
     match &action.kind {
         ActionKind::UpdateLoadBalancer(update) => {
             let id = observed.load_balancer.id.clone();
@@ -46,7 +46,7 @@ pub(super) async fn apply(
                 }
             }
             let updated: LoadBalancer = api
-                .update(call, &["loadbalancers", &id], update, why)
+                .update(call, &["loadbalancers", &id], update, reason)
                 .await?;
             observed.load_balancer = updated;
         }
@@ -56,22 +56,22 @@ pub(super) async fn apply(
                 ..(**body).clone()
             };
             let created: Listener = api
-                .create(call, &["listeners"], value(&body), (object, why))
+                .create(call, &["listeners"], value(&body), (object, reason))
                 .await?;
             observed.listeners.push(created);
         }
         ActionKind::UpdateListener(id, update) => {
-            let updated: Listener = api.update(call, &["listeners", id], update, why).await?;
+            let updated: Listener = api.update(call, &["listeners", id], update, reason).await?;
             replace(&mut observed.listeners, |listener| listener.id == *id, updated);
         }
         ActionKind::DeleteListener(id) => {
-            api.delete(call, &["listeners", id], why).await?;
+            api.delete(call, &["listeners", id], reason).await?;
             observed.remove_listener(id);
         }
         ActionKind::CreatePool(Some(listener), body) => {
             let body = PoolCreate { listener_id: Some(listener.clone()), ..(**body).clone() };
             let created: Pool = api
-                .create(call, &["pools"], value(&body), (object, why))
+                .create(call, &["pools"], value(&body), (object, reason))
                 .await?;
             observed.members.insert(created.id.clone(), Vec::new());
             for parent in &mut observed.listeners {
@@ -82,22 +82,22 @@ pub(super) async fn apply(
             observed.pools.push(created);
         }
         ActionKind::UpdatePool(id, update) => {
-            let updated: Pool = api.update(call, &["pools", id], update, why).await?;
+            let updated: Pool = api.update(call, &["pools", id], update, reason).await?;
             replace(&mut observed.pools, |pool| pool.id == *id, updated);
         }
         ActionKind::DeletePool(id) => {
-            api.delete(call, &["pools", id], why).await?;
+            api.delete(call, &["pools", id], reason).await?;
             observed.remove_pool(id);
         }
         ActionKind::SetMembers(Some(pool), members) => {
-            api.set_members(pool, members, why).await?;
+            api.set_members(pool, members, reason).await?;
             observed
                 .members
                 .insert(pool.clone(), members.iter().map(ObservedMember::from).collect());
         }
         ActionKind::CreateMember(Some(pool), body) => {
             let created: Member = api
-                .create(call, &["pools", pool, "members"], value(body), (object, why))
+                .create(call, &["pools", pool, "members"], value(body), (object, reason))
                 .await?;
             observed
                 .members
@@ -107,13 +107,13 @@ pub(super) async fn apply(
         }
         ActionKind::UpdateMember(pool, id, update) => {
             let updated: Member = api
-                .update(call, &["pools", pool, "members", id], update, why)
+                .update(call, &["pools", pool, "members", id], update, reason)
                 .await?;
             let members = observed.members.entry(pool.clone()).or_default();
             replace(members, |member| member.id.as_deref() == Some(&**id), updated.into());
         }
         ActionKind::DeleteMember(pool, id) => {
-            api.delete(call, &["pools", pool, "members", id], why)
+            api.delete(call, &["pools", pool, "members", id], reason)
                 .await?;
             let members = observed.members.entry(pool.clone()).or_default();
             members.retain(|member| member.id.as_deref() != Some(&**id));
@@ -122,18 +122,18 @@ pub(super) async fn apply(
             let mut body = value(body);
             body["pool_id"] = Value::from(pool.as_str());
             let created: HealthMonitor = api
-                .create(call, &["healthmonitors"], body, (object, why))
+                .create(call, &["healthmonitors"], body, (object, reason))
                 .await?;
             set_monitor(observed, pool, Some(created));
         }
         ActionKind::UpdateMonitor(id, update) => {
             let updated: HealthMonitor = api
-                .update(call, &["healthmonitors", id], update, why)
+                .update(call, &["healthmonitors", id], update, reason)
                 .await?;
             observed.monitors.insert(id.clone(), updated);
         }
         ActionKind::DeleteMonitor(id) => {
-            api.delete(call, &["healthmonitors", id], why).await?;
+            api.delete(call, &["healthmonitors", id], reason).await?;
             let pool = observed
                 .pools
                 .iter()

@@ -13,8 +13,8 @@ use super::{
 };
 
 impl LoadBalancerReconciler {
-    /// Creates the load balancer. It has its name and its tag from the start, so that it is found
-    /// again whatever happens.
+    /// Creates the load balancer. It has its name and its tag from the start, so the next sync
+    /// finds it even if this one is interrupted.
     pub(super) async fn create_load_balancer(
         &self,
         op: &Op,
@@ -28,10 +28,11 @@ impl LoadBalancerReconciler {
             return Err(CloudError::invalid_input(message).into());
         }
         self.check_certificates(api, desired).await?;
+        // Without a configured subnet or network, the VIP is put into the subnet of the nodes.
         let subnet = if has_requested_location(desired) {
             None
         } else {
-            Some(Self::subnet_of_nodes(api, input).await?)
+            Some(Self::find_node_subnet(api, input).await?)
         };
         let body = body::load_balancer(
             desired,
@@ -42,18 +43,20 @@ impl LoadBalancerReconciler {
         );
         state.unfinished = true;
         let tree = api.create_load_balancer(&body, "there is none").await?;
-        // If the driver has not created all children yet, they are read later.
+        // Some drivers create the children later. Then they are read when they are needed.
         let has_all_listeners = tree.listeners.len() == body.listeners.len();
         state.children_known = body.listeners.is_empty() || has_all_listeners;
-        state.set_changed(ObservedLoadBalancer::from_tree(tree), self.sync_states.rounds.now());
-        // A port that Octavia creates with the load balancer has no floating IP.
+        state.observed = Some(ObservedLoadBalancer::from_tree(tree));
+        state.record_own_change(self.sync_states.rounds.now());
+        // A new port cannot have a floating IP, so there is nothing to read.
         if desired.create_settings.port.is_none() {
             state.floating_ip = AttachedFloatingIp::None;
         }
         Ok(())
     }
 
-    /// Checks that the certificate exists before a listener refers to it.
+    /// Checks that the listeners' certificate exists, before a listener refers to it. Only Barbican
+    /// can be queried.
     pub(super) async fn check_certificates(
         &self,
         api: Api<'_>,
@@ -72,9 +75,9 @@ impl LoadBalancerReconciler {
         Err(CloudError::invalid_input(format!("certificate {reference} does not exist")).into())
     }
 
-    /// Finds the subnet of the first node: of the server port with the address that the load
-    /// balancer sends to.
-    async fn subnet_of_nodes(
+    /// Finds the subnet of the first node that names its server: the subnet with the address that
+    /// the load balancer will send to.
+    async fn find_node_subnet(
         api: Api<'_>,
         input: &ReconcileInput<'_>,
     ) -> Result<String, ReconcileStop> {
@@ -84,7 +87,7 @@ impl LoadBalancerReconciler {
             .find_map(|backend| Some((backend.server.as_deref()?, backend.address)))
         else {
             let message =
-                "no node says which server it is, and neither subnet nor network is configured";
+                "no node has an OpenStack provider ID, and neither subnet nor network is configured";
             return Err(CloudError::transient(message).into());
         };
         for port in api.ports_of(&[server]).await? {
@@ -99,7 +102,7 @@ impl LoadBalancerReconciler {
     }
 }
 
-/// Returns whether the port, subnet or network of the VIP is set.
+/// Returns true if the Service or the configuration names the port, subnet or network of the VIP.
 fn has_requested_location(desired: &DesiredLoadBalancer) -> bool {
     let create_settings = &desired.create_settings;
     create_settings.port.is_some()

@@ -1,4 +1,4 @@
-//! Deletes what exists for a Service: the whole load balancer, or only its part of a shared one.
+//! Deletes the load balancer of a Service, or only the Service's part of a shared one.
 
 use ccm_core::{
     k8s::ServiceView,
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{client::OpenStackError, lb::observed::ObservedLoadBalancer};
 
-/// What to delete.
+/// Input of a deletion.
 pub(super) struct DeleteInput<'a> {
     pub(super) owner: &'a ServiceKey,
     /// The Service as it was last observed.
@@ -31,7 +31,7 @@ pub(super) struct DeleteInput<'a> {
 }
 
 impl LoadBalancerReconciler {
-    /// Deletes everything of a Service. If nothing exists, that is success.
+    /// Deletes everything that exists for a Service. It is no error if nothing exists.
     pub(super) async fn delete(
         &self,
         op: &Op,
@@ -39,11 +39,7 @@ impl LoadBalancerReconciler {
     ) -> Result<Progress, CloudError> {
         let uid = &input.owner.uid;
         let mut state = self.sync_states.take(uid);
-        let result = match self.delete_all(op, input, &mut state).await {
-            Ok(()) => Ok(Progress::Done),
-            Err(ReconcileStop::Pending(progress)) => Ok(progress),
-            Err(ReconcileStop::Failed(error)) => Err(error),
-        };
+        let result = ReconcileStop::into_progress(self.delete_all(op, input, &mut state).await);
         match &result {
             Ok(Progress::Done) => self.sync_states.forget(uid),
             Ok(Progress::Pending { .. }) => {
@@ -59,6 +55,7 @@ impl LoadBalancerReconciler {
         result
     }
 
+    /// Deletes the load balancer or the Service's part of it, then the security group.
     async fn delete_all(
         &self,
         op: &Op,
@@ -72,14 +69,14 @@ impl LoadBalancerReconciler {
             had_load_balancer = true;
             self.wait_until_deleted(op, input, state, &id).await?;
         } else {
-            match self.find(op, input).await? {
+            match self.find_for_deletion(op, input).await? {
                 Some(load_balancer) => {
                     had_load_balancer = self
                         .delete_from_load_balancer(op, input, state, load_balancer)
                         .await?;
                 }
-                // Only if this Service had a load balancer: an address that an earlier Service of
-                // this name kept has the same description.
+                // A Service that never had a load balancer is skipped: a floating IP with this
+                // description may have been kept from an earlier Service of the same name.
                 None if !input.keep_floating_ip && shows_load_balancer(input.service) => {
                     let description = names::floating_ip_description(
                         &self.cluster,
@@ -102,27 +99,29 @@ impl LoadBalancerReconciler {
         }
     }
 
-    /// Returns whether a security group's description does not name another cluster.
+    /// Returns true unless a security group's description names another cluster.
     fn may_be_own_group(&self, group: &SecurityGroup) -> bool {
-        match names::of_security_group(&group.standard.description) {
+        match names::parse_security_group_description(&group.standard.description) {
             Some((_, cluster)) => *cluster == *self.cluster,
             None => true,
         }
     }
 
-    async fn find(
+    async fn find_for_deletion(
         &self,
         op: &Op,
         input: &DeleteInput<'_>,
     ) -> Result<Option<LoadBalancer>, ReconcileStop> {
-        let query = LoadBalancerQuery::of(&self.cluster, input.owner, input.service);
-        // With `served`, an ID that is out of date is no error.
-        Ok(observe::find_load_balancer(self.api(op), &LoadBalancerQuery { served: true, ..query })
-            .await?)
+        // For a Service that was served, an ID that does not exist any more is no error.
+        let query = LoadBalancerQuery {
+            served: true,
+            ..LoadBalancerQuery::for_service(&self.cluster, input.owner, input.service)
+        };
+        Ok(observe::find_load_balancer(self.api(op), &query).await?)
     }
 
-    /// Deletes this Service's part of a load balancer, which may be all of it. Returns whether it
-    /// had one.
+    /// Deletes this Service's part of a load balancer, which may be all of it. Returns false if the
+    /// load balancer belongs to another cluster and is not deleted.
     async fn delete_from_load_balancer(
         &self,
         op: &Op,
@@ -131,9 +130,9 @@ impl LoadBalancerReconciler {
         load_balancer: LoadBalancer,
     ) -> Result<bool, ReconcileStop> {
         let id = load_balancer.id.clone();
-        // Load balancers of other clusters are never deleted. A Service that was copied with its
-        // annotations names the load balancer of the other cluster. So does a Service whose cluster
-        // was renamed, but its load balancer was synced under the new name since.
+        // Never delete the load balancer of another cluster: a Service that was copied with its
+        // annotations still names it. After a rename of this cluster its own load balancers do not
+        // look like that, because the first sync has renamed and tagged them.
         let ownership = service_ownership(&self.cluster, input.owner, false, &load_balancer);
         let has_own_tag = load_balancer
             .tags
@@ -146,24 +145,24 @@ impl LoadBalancerReconciler {
             op.event(EventType::Warning, "LoadBalancerOfOtherCluster", &note);
             return Ok(false);
         }
+        // Octavia accepts no change of a busy load balancer. One in ERROR can be deleted as a whole.
         match &load_balancer.provisioning_status {
             ProvisioningStatus::Active => state.stop_waiting(),
-            // It can be deleted as a whole.
             ProvisioningStatus::Error => {}
             ProvisioningStatus::PendingDelete => {
                 state.deleting_id = Some(id.clone().into());
-                return Err(self.pending(
+                return Err(self.stop_as_pending(
                     op,
                     state,
                     &format!("load balancer {id} is being deleted"),
                 ));
             }
             other => {
-                let why = format!("load balancer {id} is {other}");
-                return Err(self.pending(op, state, &why));
+                let reason = format!("load balancer {id} is {other}");
+                return Err(self.stop_as_pending(op, state, &reason));
             }
         }
-        // It is deleted as a whole if nobody else uses it.
+        // Delete it as a whole if nobody else uses it.
         let may_delete_all = is_made_for_services(&load_balancer, input.owner)
             && ownership
                 .other_service_tags(&load_balancer)
@@ -175,6 +174,7 @@ impl LoadBalancerReconciler {
                 .await?;
             return Ok(true);
         }
+        // Otherwise remove only this Service's part.
         if observed.listeners.is_empty() {
             observe::read_children(self.api(op), &mut observed, &ownership).await?;
         }
@@ -183,8 +183,8 @@ impl LoadBalancerReconciler {
         Ok(true)
     }
 
-    /// Returns whether nobody else has anything on a load balancer. Its tags alone do not prove
-    /// that: when two Services write them at the same time, one removes the other's.
+    /// Returns true if no other Service has listeners on a load balancer. Its tags cannot tell:
+    /// when two Services write them at the same time, one overwrites the other's tag.
     async fn is_sole_user(
         &self,
         op: &Op,
@@ -206,7 +206,7 @@ impl LoadBalancerReconciler {
             .all(|listener| ownership.owns_listener(listener)))
     }
 
-    /// Returns whether other Services have listeners on a load balancer.
+    /// Returns true if other Services have listeners on a load balancer.
     pub(super) async fn has_other_services(
         &self,
         op: &Op,
@@ -222,7 +222,8 @@ impl LoadBalancerReconciler {
             .any(|listener| ownership.is_other_services(listener)))
     }
 
-    /// Deletes a whole load balancer: its floating IP first, while its port says which one that is.
+    /// Deletes a whole load balancer. Its floating IP is deleted first, because it is found by the
+    /// port of the load balancer.
     async fn delete_load_balancer(
         &self,
         op: &Op,
@@ -231,14 +232,14 @@ impl LoadBalancerReconciler {
         mut observed: ObservedLoadBalancer,
     ) -> Result<(), ReconcileStop> {
         let api = self.api(op);
-        let why = "its Service is deleted";
+        let reason = "its Service is deleted";
         if !input.keep_floating_ip
             && let Some(port) = &observed.load_balancer.vip_port_id
         {
             floating_ip_sync::release(api, port).await?;
         }
         let id = observed.load_balancer.id.clone();
-        // Nothing can be removed from a load balancer in ERROR.
+        // Octavia deletes the children of a load balancer in ERROR only together with it.
         let cascade = self.settings.cascade_delete
             || observed.load_balancer.provisioning_status == ProvisioningStatus::Error;
         if !cascade {
@@ -249,17 +250,17 @@ impl LoadBalancerReconciler {
             if let Some(action) = plan::plan_clear(&observed).first() {
                 state.observed = Some(observed);
                 self.apply_action(op, state, action).await?;
-                return Err(self.pending(
+                return Err(self.stop_as_pending(
                     op,
                     state,
                     &format!("load balancer {id} is being emptied"),
                 ));
             }
         }
-        match api.delete_load_balancer(&id, cascade, why).await {
+        match api.delete_load_balancer(&id, cascade, reason).await {
             Ok(()) => {}
             Err(error) if error.is_immutable() => {
-                return Err(self.pending(op, state, &format!("load balancer {id} is busy")));
+                return Err(self.stop_as_pending(op, state, &format!("load balancer {id} is busy")));
             }
             Err(error) => return Err(error.into()),
         }
@@ -268,6 +269,8 @@ impl LoadBalancerReconciler {
         self.wait_until_deleted(op, input, state, &id).await
     }
 
+    /// Stops as pending until the load balancer is deleted. If it does not get deleted after all,
+    /// the next call deletes it again.
     async fn wait_until_deleted(
         &self,
         op: &Op,
@@ -280,14 +283,14 @@ impl LoadBalancerReconciler {
             None => {}
             Some(found) if found.provisioning_status == ProvisioningStatus::Deleted => {}
             Some(found) if found.provisioning_status == ProvisioningStatus::PendingDelete => {
-                return Err(self.pending(
+                return Err(self.stop_as_pending(
                     op,
                     state,
                     &format!("load balancer {id} is being deleted"),
                 ));
             }
             Some(found) => {
-                // The deletion failed or never began: the next call starts again.
+                // The deletion failed or never began, so the next call starts again.
                 state.deleting_id = None;
                 let status = &found.provisioning_status;
                 op.event(
@@ -295,7 +298,7 @@ impl LoadBalancerReconciler {
                     "LoadBalancerDeleteFailed",
                     &format!("load balancer {id} is {status}"),
                 );
-                return Err(self.pending(
+                return Err(self.stop_as_pending(
                     op,
                     state,
                     &format!("load balancer {id} is not deleted, but {status}"),
@@ -324,8 +327,8 @@ impl LoadBalancerReconciler {
                     return Ok(());
                 };
                 if current.provisioning_status.is_pending() {
-                    let why = format!("load balancer {id} is busy");
-                    return Err(self.pending(op, state, &why));
+                    let reason = format!("load balancer {id} is busy");
+                    return Err(self.stop_as_pending(op, state, &reason));
                 }
                 observed.load_balancer = current;
                 continue;
@@ -342,7 +345,7 @@ impl LoadBalancerReconciler {
     }
 }
 
-/// Returns whether a Service had a load balancer, according to its status and annotations.
+/// Returns true if a Service had a load balancer, according to its status and annotations.
 fn shows_load_balancer(service: &ServiceView) -> bool {
     observe::was_served(service)
         || service

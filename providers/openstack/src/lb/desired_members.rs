@@ -1,4 +1,4 @@
-//! Which address of a node a load balancer sends to, and the members that result.
+//! Chooses the address of each node that a load balancer sends to, and builds the members.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -10,11 +10,11 @@ use crate::{node_address::first_address, provider_id::ProviderId};
 /// A node as a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeBackend {
-    /// Name.
+    /// Name of the node.
     pub node: Arc<str>,
-    /// Address at which it is reached.
+    /// Address that the load balancer sends to.
     pub address: IpAddr,
-    /// ID of its server, if its provider ID contains one.
+    /// ID of the node's server, or `None` if the node has no valid provider ID.
     pub server: Option<Box<str>>,
 }
 
@@ -23,26 +23,27 @@ pub struct NodeBackend {
 pub struct DesiredMember {
     /// Name of the node.
     pub node: Arc<str>,
-    /// Address.
+    /// Address of the node.
     pub address: IpAddr,
-    /// Port.
+    /// Node port that the member listens on.
     pub port: u16,
-    /// Port for health checks, if it is another.
+    /// Port for health checks, or `None` to check `port`.
     pub monitor_port: Option<u16>,
 }
 
-/// Returns the node address that a load balancer sends to: the first internal one of the family,
-/// else the first external one.
-pub fn address(node: &NodeView, family: Option<IpFamily>) -> Option<IpAddr> {
+/// Chooses the node address that a load balancer sends to: the first internal address of the
+/// family, or else the first external one.
+pub fn choose_address(node: &NodeView, family: Option<IpFamily>) -> Option<IpAddr> {
     first_address(node, AddressType::InternalIp, family)
         .or_else(|| first_address(node, AddressType::ExternalIp, family))
 }
 
-/// Returns the nodes that have an address, sorted by address, each address once.
-pub fn backends(nodes: &[Arc<NodeView>], family: Option<IpFamily>) -> Vec<NodeBackend> {
+/// Chooses the nodes that have an address of the family, sorted by address. If two nodes share an
+/// address, only the first is used.
+pub fn choose_backends(nodes: &[Arc<NodeView>], family: Option<IpFamily>) -> Vec<NodeBackend> {
     let mut by_address = BTreeMap::new();
     for node in nodes {
-        if let Some(address) = address(node, family) {
+        if let Some(address) = choose_address(node, family) {
             let server = node
                 .provider_id
                 .as_deref()
@@ -55,8 +56,8 @@ pub fn backends(nodes: &[Arc<NodeView>], family: Option<IpFamily>) -> Vec<NodeBa
     by_address.into_values().collect()
 }
 
-/// Returns the members of a pool; none where there is no node port.
-pub fn members(pool: &DesiredPool, backends: &[NodeBackend]) -> Vec<DesiredMember> {
+/// Builds the members of a pool. A pool without a node port has none.
+pub fn build_members(pool: &DesiredPool, backends: &[NodeBackend]) -> Vec<DesiredMember> {
     let Some(port) = pool.node_port else {
         return Vec::new();
     };
@@ -122,11 +123,11 @@ mod tests {
             (&[(ExternalDns, "n1.example.org")], six, None),
         ];
         for (addresses, family, wanted) in cases {
-            let found = address(&node(addresses), family).map(|ip| ip.to_string());
+            let found = choose_address(&node(addresses), family).map(|ip| ip.to_string());
             assert_eq!(found.as_deref(), wanted, "{addresses:?} {family:?}");
         }
         assert_eq!(
-            address(&node(&[(ExternalIp, "1.2.3.4")]), four)
+            choose_address(&node(&[(ExternalIp, "1.2.3.4")]), four)
                 .unwrap()
                 .to_string(),
             "1.2.3.4"
@@ -159,10 +160,10 @@ mod tests {
     fn every_node_with_an_address_is_a_member_where_there_is_a_node_port() {
         let nodes =
             [named("b", "10.0.0.2"), named("a", "10.0.0.1"), Arc::new(NodeView::named("none"))];
-        let found = backends(&nodes, Some(IpFamily::V4));
-        assert_eq!(members(&pool(None, None), &found), []);
-        assert_eq!(members(&pool(None, None), &backends(&nodes, None)), []);
-        let plain = members(&pool(Some(8080), None), &found);
+        let found = choose_backends(&nodes, Some(IpFamily::V4));
+        assert_eq!(build_members(&pool(None, None), &found), []);
+        assert_eq!(build_members(&pool(None, None), &choose_backends(&nodes, None)), []);
+        let plain = build_members(&pool(Some(8080), None), &found);
         let plain: Vec<_> = plain
             .iter()
             .map(|m| (&*m.node, m.address.to_string(), m.port, m.monitor_port))
@@ -171,7 +172,7 @@ mod tests {
             plain,
             [("a", "10.0.0.1".into(), 8080, None), ("b", "10.0.0.2".into(), 8080, None)]
         );
-        let checked = members(&pool(Some(8080), Some(32100)), &found);
+        let checked = build_members(&pool(Some(8080), Some(32100)), &found);
         assert_eq!(
             checked.iter().map(|m| m.monitor_port).collect::<Vec<_>>(),
             [Some(32100), Some(32100)]
@@ -180,7 +181,7 @@ mod tests {
 
     #[test]
     fn two_nodes_with_one_address_are_one_member() {
-        let found = backends(&[named("a", "10.0.0.1"), named("b", "10.0.0.1")], None);
+        let found = choose_backends(&[named("a", "10.0.0.1"), named("b", "10.0.0.1")], None);
         assert_eq!(found.iter().map(|b| &*b.node).collect::<Vec<_>>(), ["a"]);
         assert_eq!(found[0].server.as_deref(), Some("a-id"));
     }

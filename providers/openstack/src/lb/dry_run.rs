@@ -1,4 +1,4 @@
-//! Dry run: returns what would be changed, without changing anything.
+//! Dry run: finds what a sync would change, without changing anything.
 
 use std::net::IpAddr;
 
@@ -15,21 +15,21 @@ use super::{
     reconcile_input::ReconcileInput,
     security_groups::SecurityGroupTask,
     status,
-    sync_state::{LastApplied, LoadBalancerSyncState},
+    sync_state::{LastApplied, LoadBalancerSyncState, SecurityGroupSyncState},
 };
-use crate::{client::Call, lb::observed::ObservedLoadBalancer};
+use crate::client::Call;
 
 impl LoadBalancerReconciler {
-    /// Returns what [`ensure`](Self::ensure) would change. Children are not read again if the load
-    /// balancer shows that they are unchanged.
-    pub(super) async fn plan(
+    /// Returns the changes that [`ensure`](Self::ensure) would make. Does not read the children
+    /// again if the load balancer shows that they are unchanged.
+    pub(super) async fn dry_run(
         &self,
         op: &Op,
         input: &ReconcileInput<'_>,
     ) -> Result<Vec<PlannedChange>, CloudError> {
         let uid = &input.desired.owner.uid;
         let mut state = self.sync_states.take(uid);
-        let result = self.diff(op, input, &mut state).await;
+        let result = self.observe_and_diff(op, input, &mut state).await;
         if matches!(result, Err(ReconcileStop::Failed(_))) {
             state.invalidate();
             state.mark_changed(self.sync_states.rounds.now());
@@ -37,14 +37,16 @@ impl LoadBalancerReconciler {
         self.sync_states.put(uid, state);
         result.map_err(|stop| match stop {
             ReconcileStop::Failed(error) => as_transient(error),
-            ReconcileStop::Pending(Progress::Pending { after, why }) => {
-                CloudError::transient(why).with_retry_after(after)
+            ReconcileStop::Pending(Progress::Pending { after, why: reason }) => {
+                CloudError::transient(reason).with_retry_after(after)
             }
             ReconcileStop::Pending(Progress::Done) => CloudError::transient("it is not known yet"),
         })
     }
 
-    async fn diff(
+    /// Reads the observed state and compares it. If nothing differs, the desired state is recorded
+    /// as applied.
+    async fn observe_and_diff(
         &self,
         op: &Op,
         input: &ReconcileInput<'_>,
@@ -54,78 +56,72 @@ impl LoadBalancerReconciler {
         state.last_applied = None;
         self.observe(op, input, ReadMode::Fresh, state).await?;
         self.read_children(op, input, state).await?;
-        let Some(observed) = state.observed.take() else {
-            return Ok(vec![planned(
-                Call::LoadBalancerCreate.name(),
-                &input.desired.name,
-                "there is none",
-            )]);
-        };
-        let changes = self.differences(op, input, state, &observed).await;
-        state.observed = Some(observed);
-        if changes.as_ref().is_ok_and(Vec::is_empty) {
+        let changes = self.diff_all(op, input, state).await?;
+        if changes.is_empty() {
             state.last_applied = Some(LastApplied::new(input.desired, &input.backends));
         }
-        changes
+        Ok(changes)
     }
 
-    async fn differences(
+    /// Compares the load balancer, its security group, its floating IP and the Service's status
+    /// with the desired state, and returns the changes to make.
+    async fn diff_all(
         &self,
         op: &Op,
         input: &ReconcileInput<'_>,
         state: &mut LoadBalancerSyncState,
-        observed: &ObservedLoadBalancer,
     ) -> Result<Vec<PlannedChange>, ReconcileStop> {
-        let actions = self.plan_actions(input, observed, state, PlanScope::All)?;
+        let Some(observed) = &state.observed else {
+            let operation = Call::LoadBalancerCreate.name();
+            return Ok(vec![planned_change(operation, &input.desired.name, "there is none")]);
+        };
+        let actions = self.plan_actions(input, state, PlanScope::All)?;
         let mut changes: Vec<_> = actions.iter().map(PlannedAction::describe).collect();
-        match &observed.load_balancer.provisioning_status {
+        let load_balancer = &observed.load_balancer;
+        match &load_balancer.provisioning_status {
             ProvisioningStatus::Active => {}
             ProvisioningStatus::Error => {
-                changes.push(planned(
-                    Call::LoadBalancerFailover.name(),
-                    &observed.load_balancer.id,
-                    "it is in error",
-                ));
+                let operation = Call::LoadBalancerFailover.name();
+                changes.push(planned_change(operation, &load_balancer.id, "it is in error"));
             }
-            pending => changes.push(planned("wait", &observed.load_balancer.id, pending.as_str())),
+            pending => changes.push(planned_change("wait", &load_balancer.id, pending.as_str())),
         }
         if let Some(group) = &input.desired.security_group {
             let task = SecurityGroupTask::new(group, input, observed)?;
-            changes.extend(self.security_group_changes(op, task, state).await?);
+            let group_changes = self
+                .diff_security_group(op, task, &mut state.security_group)
+                .await?;
+            changes.extend(group_changes);
         }
-        if observed.load_balancer.provisioning_status == ProvisioningStatus::Active {
-            let ownership = self.service_ownership(input, &observed.load_balancer);
+        // A load balancer that is not ready may have no address yet.
+        if load_balancer.provisioning_status == ProvisioningStatus::Active {
+            let ownership = self.service_ownership(input, load_balancer);
             let floating_ip = self
-                .floating_ip_sync(op, input, &ownership)
-                .diff(state, observed)
+                .floating_ip_sync(op, input, observed, &ownership)
+                .diff(&mut state.floating_ip)
                 .await?;
             match floating_ip {
                 FloatingIpDiff::Change(change) => changes.push(change),
-                FloatingIpDiff::InSync(address) => {
-                    changes.extend(status_difference(input, address));
-                }
+                FloatingIpDiff::InSync(address) => changes.extend(diff_status(input, address)),
             }
         }
         Ok(changes)
     }
 
-    async fn security_group_changes(
+    async fn diff_security_group(
         &self,
         op: &Op,
         task: SecurityGroupTask<'_>,
-        state: &mut LoadBalancerSyncState,
+        state: &mut SecurityGroupSyncState,
     ) -> Result<Vec<PlannedChange>, CloudError> {
         let mut changes = Vec::new();
-        if !self
-            .listing_shows_in_sync(op, task, &mut state.security_group)
-            .await?
-        {
+        if !self.listing_shows_in_sync(op, task, state).await? {
             changes = self
                 .security_groups
                 .plan_changes(self.api(op), task)
                 .await?;
         }
-        state.security_group.last_applied = if changes.is_empty() {
+        state.last_applied = if changes.is_empty() {
             Some(task.digest())
         } else {
             None
@@ -134,7 +130,7 @@ impl LoadBalancerReconciler {
     }
 }
 
-fn planned(operation: &str, object: &str, reason: &str) -> PlannedChange {
+fn planned_change(operation: &str, object: &str, reason: &str) -> PlannedChange {
     PlannedChange {
         operation: operation.into(),
         object: object.into(),
@@ -142,20 +138,21 @@ fn planned(operation: &str, object: &str, reason: &str) -> PlannedChange {
     }
 }
 
-/// Returns a change if the Service's status shows something else.
-fn status_difference(input: &ReconcileInput<'_>, address: IpAddr) -> Option<PlannedChange> {
+/// Returns the change that publishes an address, or `None` if the Service's status already shows
+/// it.
+fn diff_status(input: &ReconcileInput<'_>, address: IpAddr) -> Option<PlannedChange> {
     let desired = status::build(address, &input.desired.status_format);
     if shows_same_addresses(&input.service.status, &desired) {
         return None;
     }
-    Some(planned(
+    Some(planned_change(
         "publish_status",
         &input.desired.name,
         &format!("the service does not show {address}"),
     ))
 }
 
-/// Returns whether two statuses have the same IP addresses and host names, in this order.
+/// Returns true if two statuses have the same IP addresses and host names in the same order.
 fn shows_same_addresses(a: &LbStatus, b: &LbStatus) -> bool {
     a.ingress.len() == b.ingress.len()
         && a.ingress

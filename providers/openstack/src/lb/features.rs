@@ -27,7 +27,7 @@ impl Driver {
         }
     }
 
-    /// Returns whether this is OVN.
+    /// Returns true if this is OVN.
     pub fn is_ovn(&self) -> bool {
         *self == Self::Ovn
     }

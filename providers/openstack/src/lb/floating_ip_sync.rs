@@ -12,162 +12,166 @@ use super::{
     model::DesiredLoadBalancer,
     names,
     ownership::ServiceOwnership,
-    plan::floating_ip::{AddressLookup, FloatingIpAction, FloatingIpInput, is_managed, plan},
+    plan::floating_ip::{
+        AddressLookup, FloatingIpAction, FloatingIpInput, is_managed, plan_floating_ip,
+    },
     subnets::{FloatingSubnet, NamePattern, TagPattern},
-    sync_state::{AttachedFloatingIp, LoadBalancerSyncState},
+    sync_state::AttachedFloatingIp,
 };
 use crate::{
     client::{ErrorClass, OpenStackError},
     lb::observed::ObservedLoadBalancer,
 };
 
-/// Maximum number of actions in one sync: look up an address, attach it, confirm it.
+/// Maximum number of plans in one sync. The longest sequence reads the floating IP again, looks up
+/// an address, attaches it and confirms that.
 const MAX_ATTEMPTS: usize = 5;
-/// How long the external network that was found is cached.
+/// TTL of the external network that was found.
 const NETWORK_CACHE_TTL: std::time::Duration = std::time::Duration::from_secs(600);
 
-/// Why a floating IP is created.
+/// Reason for the creation of a floating IP, for logs and dry runs.
 const CREATE_REASON: &str = "the Service has none";
 
-/// The external network that was found, where none is configured.
+/// Cache of the external network that was found, for clouds where none is configured.
 #[derive(Debug, Default)]
 pub(super) struct ExternalNetworkCache(Mutex<Option<(Instant, String)>>);
 
-/// Input for the sync of one floating IP.
+/// Syncs the floating IP of one load balancer.
 pub(super) struct FloatingIpSync<'a> {
     pub(super) api: Api<'a>,
     pub(super) cluster: &'a str,
     pub(super) networks: &'a ExternalNetworkCache,
     pub(super) desired: &'a DesiredLoadBalancer,
+    pub(super) observed: &'a ObservedLoadBalancer,
     pub(super) ownership: &'a ServiceOwnership,
 }
 
-/// What a sync would change.
+/// Result of a dry run.
 pub(super) enum FloatingIpDiff {
-    /// Nothing: the Service has this address.
+    /// Nothing has to change, and the Service has this address.
     InSync(IpAddr),
+    /// The next sync would do this.
     Change(PlannedChange),
 }
 
 impl FloatingIpSync<'_> {
-    /// Syncs the floating IP and returns the address of the Service.
+    /// Syncs the floating IP and returns the address of the Service. Updates `attached`, the
+    /// floating IP in the sync state. `is_listed` is true when that comes from a shared listing.
     pub(super) async fn sync(
         &self,
-        state: &mut LoadBalancerSyncState,
-        observed: &ObservedLoadBalancer,
+        attached: &mut AttachedFloatingIp,
+        mut is_listed: bool,
     ) -> Result<IpAddr, CloudError> {
-        let port = port_of(observed)?;
+        let port = vip_port(self.observed)?;
         let mut lookup = AddressLookup::NotDone;
-        let mut is_listed = state.from_listing;
         // Each round plans one action and applies it, until nothing is left to do.
         for _ in 0..MAX_ATTEMPTS {
-            let action = self.plan_action(state, observed, &lookup).await?;
-            // A floating IP from a shared listing is read again before anything is changed.
+            let action = self.plan_action(attached, &lookup).await?;
+            // A floating IP from a shared listing is read again before a change.
             if is_listed && !matches!(action, FloatingIpAction::None(_)) {
                 is_listed = false;
-                state.floating_ip = AttachedFloatingIp::Unknown;
+                *attached = AttachedFloatingIp::Unknown;
                 continue;
             }
+            // During each request the floating IP is unknown: after an error it is read again.
             match action {
                 FloatingIpAction::None(address) => return Ok(address),
                 FloatingIpAction::LookUp(address) => {
                     lookup = self.find_by_address(address).await?.into();
                 }
                 FloatingIpAction::Delete(id) => {
-                    state.floating_ip = AttachedFloatingIp::Unknown;
+                    *attached = AttachedFloatingIp::Unknown;
                     self.api
                         .delete_floating_ip(&id, "the Service is internal")
                         .await?;
-                    state.floating_ip = AttachedFloatingIp::None;
+                    *attached = AttachedFloatingIp::None;
                 }
                 FloatingIpAction::Detach(id) => {
-                    state.floating_ip = AttachedFloatingIp::Unknown;
+                    *attached = AttachedFloatingIp::Unknown;
                     let body = FloatingIpUpdate::detach();
                     self.api
                         .update_floating_ip(&id, &body, "the Service is internal")
                         .await?;
-                    state.floating_ip = AttachedFloatingIp::None;
+                    *attached = AttachedFloatingIp::None;
                 }
                 FloatingIpAction::Attach(id) => {
-                    state.floating_ip = AttachedFloatingIp::Unknown;
+                    *attached = AttachedFloatingIp::Unknown;
                     let body = FloatingIpUpdate::attach(port);
-                    let attached = self
+                    let updated = self
                         .api
                         .update_floating_ip(&id, &body, "the Service asks for its address")
                         .await?;
-                    state.floating_ip = Some(attached).into();
+                    *attached = Some(updated).into();
                 }
                 FloatingIpAction::Create(address) => {
-                    let Some(network) = self.network().await? else {
+                    let Some(network) = self.external_network().await? else {
                         let note = "no floating network is configured or found: the load balancer is internal";
                         self.api
                             .op
                             .event(EventType::Warning, "LoadBalancerForcedInternal", note);
-                        return vip_address(observed);
+                        return vip_address(self.observed);
                     };
-                    state.floating_ip = AttachedFloatingIp::Unknown;
+                    *attached = AttachedFloatingIp::Unknown;
                     let created = self.create(&network, port, address).await?;
-                    state.floating_ip = Some(created).into();
+                    *attached = Some(created).into();
                 }
             }
         }
         Err(CloudError::transient("the floating IP changes while it is reconciled"))
     }
 
-    /// Returns what [`sync`](Self::sync) would change.
+    /// Compares desired and observed state, and returns what [`sync`](Self::sync) would change.
     pub(super) async fn diff(
         &self,
-        state: &mut LoadBalancerSyncState,
-        observed: &ObservedLoadBalancer,
+        attached: &mut AttachedFloatingIp,
     ) -> Result<FloatingIpDiff, CloudError> {
-        let change = match self
-            .plan_action(state, observed, &AddressLookup::NotDone)
-            .await?
-        {
+        let action = self.plan_action(attached, &AddressLookup::NotDone).await?;
+        let change = match action {
             FloatingIpAction::None(address) => return Ok(FloatingIpDiff::InSync(address)),
             FloatingIpAction::Delete(id) => {
-                planned("floating_ip_delete", &id, "the Service is internal")
+                planned_change("floating_ip_delete", &id, "the Service is internal")
             }
             FloatingIpAction::Detach(id) => {
-                planned("floating_ip_update", &id, "the Service is internal")
+                planned_change("floating_ip_update", &id, "the Service is internal")
             }
             FloatingIpAction::Attach(id) => {
-                planned("floating_ip_update", &id, "the Service asks for its address")
+                planned_change("floating_ip_update", &id, "the Service asks for its address")
             }
             FloatingIpAction::LookUp(address) => {
-                planned("floating_ip_create", &address.to_string(), "the Service asks for it")
+                planned_change("floating_ip_create", &address.to_string(), "the Service asks for it")
             }
             FloatingIpAction::Create(_) => {
-                if self.network().await?.is_none() {
-                    return Ok(FloatingIpDiff::InSync(vip_address(observed)?));
+                if self.external_network().await?.is_none() {
+                    return Ok(FloatingIpDiff::InSync(vip_address(self.observed)?));
                 }
-                planned("floating_ip_create", &observed.load_balancer.name, CREATE_REASON)
+                let name = &self.observed.load_balancer.name;
+                planned_change("floating_ip_create", name, CREATE_REASON)
             }
         };
         Ok(FloatingIpDiff::Change(change))
     }
 
+    /// Plans the next action. Reads the floating IP first if it is not known.
     async fn plan_action(
         &self,
-        state: &mut LoadBalancerSyncState,
-        observed: &ObservedLoadBalancer,
+        attached: &mut AttachedFloatingIp,
         lookup: &AddressLookup,
     ) -> Result<FloatingIpAction, CloudError> {
-        let vip = vip_address(observed)?;
-        if matches!(state.floating_ip, AttachedFloatingIp::Unknown) && vip.is_ipv4() {
+        let vip = vip_address(self.observed)?;
+        if matches!(attached, AttachedFloatingIp::Unknown) && vip.is_ipv4() {
             let listed = self
                 .api
-                .floating_ips(&[("port_id", port_of(observed)?)])
+                .floating_ips(&[("port_id", vip_port(self.observed)?)])
                 .await?;
-            state.floating_ip = listed.into_iter().next().into();
+            *attached = listed.into_iter().next().into();
         }
-        plan(&FloatingIpInput {
+        plan_floating_ip(&FloatingIpInput {
             internal: self.desired.internal,
             owner: self.ownership.owner,
             keep: self.desired.floating_ip.keep,
             vip,
             requested: self.desired.floating_ip.address,
-            current: state.floating_ip.get(),
+            current: attached.get(),
             lookup,
         })
     }
@@ -182,9 +186,9 @@ impl FloatingIpSync<'_> {
             .find(|found| found.floating_ip_address == Some(address)))
     }
 
-    /// Returns the network that the floating IP comes from: the configured one, or else one that is
-    /// found.
-    async fn network(&self) -> Result<Option<String>, CloudError> {
+    /// Returns the network that floating IPs come from. If none is configured, finds the first
+    /// external network with an IPv4 subnet. Returns `None` if the cloud has none.
+    async fn external_network(&self) -> Result<Option<String>, CloudError> {
         if let Some(configured) = &self.desired.floating_ip.network {
             return Ok(Some(configured.to_string()));
         }
@@ -204,7 +208,8 @@ impl FloatingIpSync<'_> {
         Ok(None)
     }
 
-    /// Returns whether a network has an IPv4 subnet, or one that this project cannot see.
+    /// Returns true if a network has an IPv4 subnet, or one that is invisible to this project and
+    /// so may be IPv4.
     async fn serves_ipv4(&self, network: &Network) -> Result<bool, OpenStackError> {
         let visible = self.api.subnets(&[("network_id", &network.id)]).await?;
         Ok(network.subnets.iter().any(|id| {
@@ -249,7 +254,7 @@ impl FloatingIpSync<'_> {
         }
     }
 
-    /// Creates a floating IP in the first matching subnet that has an address left.
+    /// Creates a floating IP in the first matching subnet where Neutron accepts it.
     async fn create_in_matching_subnet(
         &self,
         network: &str,
@@ -260,7 +265,7 @@ impl FloatingIpSync<'_> {
         let mut last_error = CloudError::invalid_input(format!(
             "no subnet of floating network {network} matches {name:?} with tags {tags:?}"
         ));
-        for subnet_id in self.matching_subnets(network, name, tags).await? {
+        for subnet_id in self.find_matching_subnets(network, name, tags).await? {
             let body = FloatingIpCreate { subnet_id: Some(subnet_id), ..body.clone() };
             match self.api.create_floating_ip(&body, CREATE_REASON).await {
                 Ok(created) => return Ok(created),
@@ -271,8 +276,8 @@ impl FloatingIpSync<'_> {
         Err(last_error)
     }
 
-    /// Returns the IDs of the subnets that a name pattern and tags match.
-    async fn matching_subnets(
+    /// Finds the subnets of a network that match a name pattern and tags, and returns their IDs.
+    async fn find_matching_subnets(
         &self,
         network: &str,
         name: &str,
@@ -294,12 +299,12 @@ impl FloatingIpSync<'_> {
     }
 }
 
-/// Returns whether another subnet may still have an address.
+/// Returns true if a floating IP cannot be created in this subnet, so that the next one is tried.
 fn is_subnet_unusable(error: &OpenStackError) -> bool {
     matches!(error.class(), ErrorClass::Quota | ErrorClass::Conflict | ErrorClass::Invalid)
 }
 
-fn planned(operation: &str, object: &str, reason: &str) -> PlannedChange {
+fn planned_change(operation: &str, object: &str, reason: &str) -> PlannedChange {
     PlannedChange {
         operation: operation.into(),
         object: object.into(),
@@ -307,8 +312,8 @@ fn planned(operation: &str, object: &str, reason: &str) -> PlannedChange {
     }
 }
 
-/// Deletes the floating IP of a load balancer that is about to be deleted, if it was created for a
-/// Service.
+/// Deletes the floating IP on the VIP's port of a load balancer that is about to be deleted. One
+/// that a user created stays.
 pub(super) async fn release(api: Api<'_>, port: &str) -> Result<(), OpenStackError> {
     for floating_ip in api.floating_ips(&[("port_id", port)]).await? {
         if is_managed(&floating_ip) {
@@ -319,7 +324,8 @@ pub(super) async fn release(api: Api<'_>, port: &str) -> Result<(), OpenStackErr
     Ok(())
 }
 
-/// Deletes the floating IP that was created for a Service whose load balancer is deleted already.
+/// Deletes the floating IP of a Service whose load balancer is already deleted. It has no port any
+/// more, so it is found by its description.
 pub(super) async fn release_leftover(
     api: Api<'_>,
     description: &str,
@@ -333,7 +339,7 @@ pub(super) async fn release_leftover(
     Ok(())
 }
 
-fn port_of(observed: &ObservedLoadBalancer) -> Result<&str, CloudError> {
+fn vip_port(observed: &ObservedLoadBalancer) -> Result<&str, CloudError> {
     let port = observed.load_balancer.vip_port_id.as_deref();
     port.ok_or_else(|| {
         CloudError::transient(format!(
@@ -343,7 +349,7 @@ fn port_of(observed: &ObservedLoadBalancer) -> Result<&str, CloudError> {
     })
 }
 
-/// Returns the address of the VIP.
+/// Returns the address of the VIP, or an error while Octavia has not assigned one.
 pub(super) fn vip_address(observed: &ObservedLoadBalancer) -> Result<IpAddr, CloudError> {
     let vip = observed
         .load_balancer

@@ -12,7 +12,7 @@ use openstack_api::{
 
 use super::{
     LoadBalancers, floating_ip_sync, model::ServiceKey, names, ownership::service_ownership,
-    sync_state::pause,
+    sync_state::retry_delay,
 };
 
 const LOAD_BALANCER: &str = "load balancer";
@@ -101,11 +101,11 @@ impl LoadBalancers {
         if let Some(port) = &load_balancer.vip_port_id {
             floating_ip_sync::release(api, port).await?;
         }
-        let why = "its Service does not exist";
-        match api.delete_load_balancer(&load_balancer.id, true, why).await {
+        let reason = "its Service does not exist";
+        match api.delete_load_balancer(&load_balancer.id, true, reason).await {
             Ok(()) => {
-                let why = format!("load balancer {} is being deleted", load_balancer.id);
-                Ok(pending(op, why))
+                let reason = format!("load balancer {} is being deleted", load_balancer.id);
+                Ok(pending(op, reason))
             }
             Err(error) if error.is_immutable() => Ok(pending(op, busy)),
             Err(error) => Err(error.into()),
@@ -161,7 +161,7 @@ impl LoadBalancers {
 
     /// Returns the owner of a security group according to its description, which names the cluster.
     fn security_group_owner(&self, group: &SecurityGroup) -> Option<Owner> {
-        let (service, cluster) = names::of_security_group(&group.standard.description)?;
+        let (service, cluster) = names::parse_security_group_description(&group.standard.description)?;
         let (namespace, name) = service.split_once('/')?;
         let suffix = format!("-{namespace}-{name}");
         let uid = group
@@ -179,8 +179,8 @@ impl LoadBalancers {
     }
 }
 
-fn pending(op: &Op, why: String) -> Progress {
-    Progress::Pending { after: pause(op), why: why.into() }
+fn pending(op: &Op, reason: String) -> Progress {
+    Progress::Pending { after: retry_delay(op), why: reason.into() }
 }
 
 /// Checks that an object still belongs to the Service that it was listed for.

@@ -444,7 +444,7 @@ impl Listing {
         Some(id.clone())
     }
 
-    /// Returns whether the listing has exactly the children that the load balancer names: false
+    /// Returns true if the listing has exactly the children that the load balancer names: false
     /// when something was created or deleted between two lists.
     fn has_all_children(&self, load_balancer: &LoadBalancer) -> bool {
         let id = &*load_balancer.id;
@@ -469,7 +469,7 @@ impl Listing {
     }
 }
 
-/// Returns whether several Services have their tags on a load balancer.
+/// Returns true if several Services have their tags on a load balancer.
 fn is_shared(load_balancer: &LoadBalancer) -> bool {
     let service_tags = load_balancer
         .tags
@@ -478,7 +478,7 @@ fn is_shared(load_balancer: &LoadBalancer) -> bool {
     service_tags.count() > 1
 }
 
-/// Returns whether the found IDs are exactly the named ones.
+/// Returns true if the found IDs are exactly the named ones.
 fn all_found<'a>(named: &[IdRef], found: impl Iterator<Item = &'a str>) -> bool {
     let named: BTreeSet<&str> = named.iter().map(|child| &*child.id).collect();
     named == found.collect()

@@ -238,7 +238,7 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
     async fn plan(&self, op: &Op, spec: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
         let desired = self.desired(spec)?;
         self.reconciler
-            .plan(op, &ReconcileInput::new(&desired, &spec.service, &spec.backends))
+            .dry_run(op, &ReconcileInput::new(&desired, &spec.service, &spec.backends))
             .await
     }
 }

@@ -1,4 +1,4 @@
-//! Desired state of a load balancer: everything that a Service and the configuration say, with
+//! Desired state of a load balancer, as the Service and the configuration determine it, with
 //! defaults filled in.
 
 use std::{net::IpAddr, sync::Arc};
@@ -11,77 +11,77 @@ use ipnet::IpNet;
 
 use super::subnets::FloatingSubnet;
 
-/// Service that a load balancer is for.
+/// The Service that a load balancer belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceKey {
-    /// Namespace.
+    /// Namespace of the Service.
     pub namespace: Arc<str>,
-    /// Name.
+    /// Name of the Service.
     pub name: Arc<str>,
-    /// UID.
+    /// UID of the Service, or empty if it is not known.
     pub uid: Box<str>,
 }
 
 /// A desired load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DesiredLoadBalancer {
-    /// Service that it is for.
+    /// The Service that the load balancer belongs to.
     pub owner: ServiceKey,
     /// Name of the load balancer, and tag of the load balancer and its listeners.
     pub name: Box<str>,
     /// Description of the load balancer.
     pub description: Box<str>,
-    /// True when it has no floating IP.
+    /// True when the load balancer has no floating IP.
     pub internal: bool,
-    /// What takes effect only when it is created.
+    /// Settings that take effect only when the load balancer is created.
     pub create_settings: CreateSettings,
-    /// Its floating IP.
+    /// Settings of the floating IP, unless the Service is internal.
     pub floating_ip: FloatingIpSpec,
-    /// One for each port, in the order of the Service.
+    /// One listener for each port, in the order of the Service.
     pub listeners: Vec<DesiredListener>,
     /// Subnet of members, if one is set. Members in another subnet are moved there.
     pub member_subnet: Option<Box<str>>,
-    /// Subnet of new members where none is set for members: the one that is set for the VIP.
+    /// Subnet that is set for the VIP. New members are in it if `member_subnet` is not set.
     pub vip_subnet: Option<Box<str>>,
-    /// Address family of members; any when `None`.
+    /// Address family of members, or `None` for any.
     pub family: Option<IpFamily>,
     /// Labels of the nodes that are members.
     pub node_labels: Vec<LabelRequirement>,
-    /// Security group of the Service; `None` when it has none.
+    /// Security group of the Service, or `None` if security groups are not managed.
     pub security_group: Option<SecurityGroupSpec>,
-    /// How the status shows the address.
+    /// Format of the address in the Service's status.
     pub status_format: StatusFormat,
 }
 
-/// What takes effect only when a load balancer is created.
+/// Settings that take effect only when a load balancer is created.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CreateSettings {
     /// Driver, in Octavia's spelling.
     pub driver: Box<str>,
-    /// Port of the VIP; with it, subnet and network are ignored.
+    /// ID of the VIP's port. If it is set, subnet and network are ignored.
     pub port: Option<Box<str>>,
-    /// Subnet of the VIP.
+    /// ID of the VIP's subnet.
     pub subnet: Option<Box<str>>,
-    /// Network of the VIP.
+    /// ID of the VIP's network.
     pub network: Option<Box<str>>,
     /// Address of the VIP.
     pub address: Option<IpAddr>,
-    /// Flavor.
+    /// ID of the Octavia flavor.
     pub flavor: Option<Box<str>>,
-    /// Availability zone.
+    /// Octavia availability zone.
     pub availability_zone: Option<Box<str>>,
 }
 
 /// Floating IP of a load balancer that is not internal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FloatingIpSpec {
-    /// External network; searched for when `None`.
+    /// ID of the external network, or `None` to search for one.
     pub network: Option<Box<str>>,
-    /// Subnets of that network to take it from.
+    /// Subnets of that network to take the address from.
     pub subnet: FloatingSubnet,
     /// Address that the Service requests.
     pub address: Option<IpAddr>,
-    /// True when it stays after the Service is deleted or becomes internal.
+    /// True when the floating IP stays after the Service is deleted or becomes internal.
     pub keep: bool,
 }
 
@@ -90,21 +90,21 @@ pub struct FloatingIpSpec {
 pub struct DesiredListener {
     /// Index of the port in the Service, which is part of the names.
     pub index: usize,
-    /// Protocol.
+    /// Protocol between clients and load balancer.
     pub protocol: ListenerProtocol,
-    /// Port.
+    /// Port that clients connect to.
     pub port: u16,
     /// Maximum number of connections; -1 for no limit.
     pub connection_limit: i32,
     /// True when requests get the client's address in `X-Forwarded-For`.
     pub forwarded_for: bool,
-    /// Reference to the certificate.
+    /// Reference to the certificate of a listener that terminates TLS.
     pub tls_container: Option<Box<str>>,
-    /// Timeouts; `None` where the cloud does not support them.
+    /// Timeouts, or `None` where the cloud does not support them.
     pub timeouts: Option<Timeouts>,
-    /// Networks that clients may come from, sorted; `None` where the cloud cannot restrict them.
+    /// Networks that clients may come from, sorted. `None` where the cloud cannot restrict them.
     pub allowed: Option<Vec<IpNet>>,
-    /// Pool.
+    /// Pool that the listener forwards to.
     pub pool: DesiredPool,
 }
 
@@ -118,13 +118,13 @@ impl DesiredListener {
 /// Timeouts of a listener in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Timeouts {
-    /// Client inactivity.
+    /// Inactivity of a client.
     pub client_data: i32,
-    /// Connecting to a member.
+    /// Connection to a member.
     pub member_connect: i32,
-    /// Member inactivity.
+    /// Inactivity of a member.
     pub member_data: i32,
-    /// Waiting for more of a request.
+    /// Wait for the rest of a request that is inspected.
     pub tcp_inspect: i32,
 }
 
@@ -135,28 +135,28 @@ pub struct DesiredPool {
     pub protocol: PoolProtocol,
     /// Algorithm, in Octavia's spelling.
     pub method: Box<str>,
-    /// True when a client stays with one member, by its address.
+    /// True when all connections from a client's address go to the same member.
     pub session_persistence: bool,
-    /// Port of members; without one there are no members.
+    /// Port of members. Without one the pool has no members.
     pub node_port: Option<u16>,
-    /// Port for health checks, if it is another.
+    /// Port for health checks, or `None` to check the members' port.
     pub monitor_port: Option<u16>,
-    /// Health monitor; `None` when members are not checked.
+    /// Health monitor, or `None` when members are not checked.
     pub monitor: Option<DesiredMonitor>,
 }
 
 /// A desired health monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DesiredMonitor {
-    /// Type.
+    /// Type of the checks.
     pub kind: MonitorKind,
-    /// Seconds between checks.
+    /// Interval between checks in seconds.
     pub delay: u32,
-    /// Seconds to wait for an answer.
+    /// Timeout of a check in seconds.
     pub timeout: u32,
-    /// Successful checks until a member serves.
+    /// Number of successful checks after which a member serves.
     pub max_retries: u32,
-    /// Failed checks until it serves no more.
+    /// Number of failed checks after which it no longer serves.
     pub max_retries_down: u32,
 }
 
@@ -199,8 +199,8 @@ impl ListenerProtocol {
     }
 }
 
-/// Returns the transport of a listener's protocol: two listeners of one transport cannot share a
-/// port. `TCP` for unknown protocols.
+/// Returns the transport of a listener's protocol, and `TCP` for unknown protocols. Two listeners
+/// of the same transport cannot share a port.
 pub fn transport(listener_protocol: &str) -> &'static str {
     match listener_protocol {
         "UDP" => "UDP",
@@ -227,7 +227,8 @@ pub enum PoolProtocol {
 }
 
 impl PoolProtocol {
-    /// Chooses the protocol. `http`: needed for TLS or X-Forwarded-For.
+    /// Chooses the protocol. `http` is true when the load balancer terminates TLS or adds
+    /// `X-Forwarded-For`.
     pub fn of(proxy: Option<ProxyProtocol>, http: bool, protocol: Protocol) -> Self {
         match (proxy, protocol) {
             (Some(ProxyProtocol::V1), _) => Self::Proxy,
@@ -262,7 +263,8 @@ pub enum ProxyProtocol {
 }
 
 impl ProxyProtocol {
-    /// Parses the annotation; off for any other text.
+    /// Parses the annotation's value. Any text other than `true`, `v1` and `v2` turns the protocol
+    /// off.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "true" | "v1" => Some(Self::V1),
@@ -297,30 +299,30 @@ impl MonitorKind {
     }
 }
 
-/// What the security group of a Service admits to nodes.
+/// Desired security group of a Service, which admits traffic to its nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SecurityGroupSpec {
-    /// Name.
+    /// Name of the group.
     pub name: Box<str>,
-    /// Description.
+    /// Description of the group, which names the Service and the cluster.
     pub description: Box<str>,
-    /// Protocols in Neutron's spelling, with node ports.
+    /// Node ports with their protocols in Neutron's spelling.
     pub ports: Vec<(&'static str, u16)>,
     /// Port of kube-proxy's health check, open to the members' subnet.
     pub health_port: Option<u16>,
-    /// Client networks, where clients keep their addresses; `None` when all traffic comes from the
-    /// members' subnet.
+    /// Client networks, for drivers that keep the clients' addresses. `None` when all traffic comes
+    /// from the members' subnet.
     pub clients: Option<Vec<IpNet>>,
 }
 
-/// What the status shows instead of the plain address.
+/// Format of the address in the Service's status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StatusFormat {
-    /// This host name.
+    /// Host name to show instead of the address.
     pub hostname: Option<Box<str>>,
-    /// True with the proxy protocol: members see the load balancer's address, and the client's in a
-    /// header.
+    /// True with the proxy protocol, where members see the load balancer's address, and the
+    /// client's only in a header.
     pub proxy: bool,
-    /// With the proxy protocol: suffix of a host name made of the address.
+    /// Suffix for a host name made of the address, with the proxy protocol.
     pub suffix: Option<Box<str>>,
 }

@@ -52,7 +52,7 @@ pub fn monitor(index: usize, load_balancer: &str) -> Box<str> {
     truncate(&format!("monitor_{index}_{load_balancer}"))
 }
 
-/// Returns whether a pool is named like those of this load balancer, whatever its index.
+/// Returns true if a pool is named like those of this load balancer, whatever its index.
 pub fn is_pool_of(name: &str, load_balancer: &str) -> bool {
     let Some((index, _)) = name
         .strip_prefix("pool_")
@@ -97,7 +97,7 @@ pub fn security_group_description(cluster: &str, namespace: &str, service: &str)
 
 /// Reads the owner of a security group from its description: `namespace/name` of the Service, and
 /// the cluster.
-pub fn of_security_group(description: &str) -> Option<(&str, &str)> {
+pub fn parse_security_group_description(description: &str) -> Option<(&str, &str)> {
     description
         .strip_prefix("Security Group for ")?
         .split_once(" Service LoadBalancer in cluster ")

@@ -16,20 +16,20 @@ use crate::{
     lb::observed::{ObservedLoadBalancer, ObservedMember},
 };
 
-/// Which load balancer to find.
+/// Query for the load balancer of a Service.
 #[derive(Clone, Debug)]
 pub(super) struct LoadBalancerQuery<'a> {
     pub(super) cluster: &'a str,
     pub(super) service_key: &'a ServiceKey,
     /// ID in the Service's annotation.
     pub(super) id: Option<&'a str>,
-    /// True when the Service was served before.
+    /// True when the Service was served before. Then an ID that does not exist is no error.
     pub(super) served: bool,
 }
 
 impl<'a> LoadBalancerQuery<'a> {
     /// Builds the query for a Service.
-    pub(super) fn of(
+    pub(super) fn for_service(
         cluster: &'a str,
         service_key: &'a ServiceKey,
         service: &'a ServiceView,
@@ -43,8 +43,8 @@ impl<'a> LoadBalancerQuery<'a> {
     }
 }
 
-/// Returns whether a Service was served before: its status shows an address, or its annotations
-/// have one.
+/// Returns true if a Service was served before, because its status or its annotations show an
+/// address.
 pub(super) fn was_served(service: &ServiceView) -> bool {
     shows_address(service)
         || service
@@ -52,13 +52,18 @@ pub(super) fn was_served(service: &ServiceView) -> bool {
             .contains_key(&*annotations::LOAD_BALANCER_ADDRESS.key())
 }
 
-/// Returns whether a Service's status shows an address. A copy of a Service has its annotations,
-/// but not its status.
+/// Returns true if a Service's status shows an address. In contrast to the annotations, the status
+/// is not part of a copy of the Service, for example in another cluster.
 pub(super) fn shows_address(service: &ServiceView) -> bool {
     !service.status.ingress.is_empty()
 }
 
-/// Finds the load balancer: by ID, else by its names. One that is being deleted counts only by ID.
+/// Finds a load balancer by its ID, or else by its name or legacy name. By name, load balancers
+/// that are being deleted are not found.
+///
+/// # Errors
+/// Returns an error if a Service that was never served names an ID that does not exist, or if
+/// several load balancers have the name.
 pub(super) async fn find_load_balancer(
     api: Api<'_>,
     query: &LoadBalancerQuery<'_>,
@@ -68,8 +73,8 @@ pub(super) async fn find_load_balancer(
             Some(found) if found.provisioning_status != ProvisioningStatus::Deleted => {
                 return Ok(Some(found));
             }
-            // For a Service that was served, the ID is out of date. For others, a load balancer to
-            // be shared has to exist.
+            // The ID is out of date. For a Service that was never served, a user wrote the ID to
+            // share a load balancer, which must exist.
             _ if query.served => {}
             _ => {
                 let message =
@@ -97,7 +102,7 @@ pub(super) async fn find_load_balancer(
 
 async fn find_by_name(api: Api<'_>, name: &str) -> Result<Vec<LoadBalancer>, OpenStackError> {
     let mut found = api.load_balancers(&[("name", name)]).await?;
-    // A service that does not support the filter would list everything.
+    // An Octavia that does not support the filter would list everything.
     found.retain(|load_balancer| {
         load_balancer.name == name
             && !matches!(
@@ -108,28 +113,28 @@ async fn find_by_name(api: Api<'_>, name: &str) -> Result<Vec<LoadBalancer>, Ope
     Ok(found)
 }
 
-/// Reads the children of a load balancer: listeners and pools, and members and monitors of this
-/// Service's pools.
+/// Reads the children of a load balancer: all listeners and pools, but members and monitors only of
+/// this Service's pools.
 ///
 /// # Errors
-/// Those of the requests; `observed` is unchanged then.
+/// Returns the error of the first request that fails. `observed` is unchanged then.
 pub(super) async fn read_children(
     api: Api<'_>,
     observed: &mut ObservedLoadBalancer,
     ownership: &ServiceOwnership,
 ) -> Result<(), OpenStackError> {
-    let mut found = ObservedLoadBalancer::new(observed.load_balancer.clone());
-    found.listeners = api.listeners(&observed.load_balancer.id).await?;
-    found.pools = api.pools(&observed.load_balancer.id).await?;
-    read_members(api, &mut found, ownership).await?;
-    *observed = found;
+    let mut current = ObservedLoadBalancer::new(observed.load_balancer.clone());
+    current.listeners = api.listeners(&observed.load_balancer.id).await?;
+    current.pools = api.pools(&observed.load_balancer.id).await?;
+    read_members(api, &mut current, ownership).await?;
+    *observed = current;
     Ok(())
 }
 
-/// Reads members and monitors of this Service's pools, where they are not known.
+/// Reads the members and monitors of this Service's pools that were not read yet.
 ///
 /// # Errors
-/// Those of the requests; what was read stays.
+/// Returns the error of the first request that fails. `observed` keeps what was read before.
 pub(super) async fn read_members(
     api: Api<'_>,
     observed: &mut ObservedLoadBalancer,
@@ -144,7 +149,7 @@ pub(super) async fn read_members(
         .cloned()
         .collect();
     for pool in unread_pools {
-        // The pool's own list of members says whether there are any to request.
+        // The pool lists its members' IDs. Without any there is nothing to request.
         let members = if pool.members.is_empty() {
             Vec::new()
         } else {
@@ -166,7 +171,8 @@ pub(super) async fn read_members(
     Ok(())
 }
 
-/// Reads the monitors of all pools, because those of others are renamed too.
+/// Reads the monitors of all pools. After the cluster was renamed, those of other Services are
+/// renamed too.
 async fn read_all_monitors(
     api: Api<'_>,
     observed: &mut ObservedLoadBalancer,
@@ -186,9 +192,10 @@ async fn read_all_monitors(
     Ok(())
 }
 
-/// Reads a load balancer again whose children are known. They are unchanged if its `updated_at` is,
-/// because every change of a child is one of the load balancer. Returns false when the load
-/// balancer does not exist any more.
+/// Reads a load balancer again whose children are known, and finds out whether they are still
+/// valid. Octavia updates `updated_at` of the load balancer with every change of a child, so if it
+/// is the same, the children are unchanged. Returns false if the load balancer does not exist any
+/// more.
 pub(super) async fn refresh(
     api: Api<'_>,
     state: &mut LoadBalancerSyncState,
@@ -200,11 +207,11 @@ pub(super) async fn refresh(
     let Some(current) = api.load_balancer(&before.id).await? else {
         return Ok(false);
     };
-    // While it is busy with our own change, `updated_at` is expected to change.
-    let is_our_change = state.unfinished || before.provisioning_status.is_pending();
-    let is_changed =
+    let has_changed =
         current.updated_at != before.updated_at || current.provisioning_status.is_pending();
-    if is_changed && !is_our_change {
+    // A change of our own also changes `updated_at`, and the children already include it.
+    let expects_change = state.unfinished || before.provisioning_status.is_pending();
+    if has_changed && !expects_change {
         state.children_known = false;
     }
     observed.load_balancer = current;

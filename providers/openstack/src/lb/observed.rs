@@ -7,40 +7,40 @@ use openstack_api::octavia::{
     Pool, PoolTree,
 };
 
-/// A load balancer with its children.
+/// A load balancer with its children, as they were read from Octavia.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedLoadBalancer {
-    /// The load balancer.
+    /// The load balancer itself.
     pub load_balancer: LoadBalancer,
-    /// Its listeners, including those of other Services.
+    /// All listeners, including those of other Services.
     pub listeners: Vec<Listener>,
-    /// Its pools.
+    /// All pools, including those of other Services.
     pub pools: Vec<Pool>,
-    /// Members by pool, of those pools whose members were read.
+    /// Members by the ID of their pool. Pools whose members were not read have no entry.
     pub members: BTreeMap<String, Vec<ObservedMember>>,
-    /// Health monitors by ID, of those pools whose monitors were read.
+    /// Health monitors by ID, as far as they were read.
     pub monitors: BTreeMap<String, HealthMonitor>,
 }
 
-/// A member.
+/// A member of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedMember {
-    /// ID; `None` for one that was set by a batch update, whose answer has no IDs.
+    /// ID of the member, or `None` after a batch update, whose answer has no IDs.
     pub id: Option<Box<str>>,
-    /// Address, in canonical form.
+    /// IP address in canonical form.
     pub address: Box<str>,
-    /// Port.
+    /// Port that the member listens on.
     pub port: u16,
-    /// Share of traffic.
+    /// Share of the traffic, from 0 to 256.
     pub weight: u16,
-    /// Subnet.
+    /// ID of the member's subnet.
     pub subnet: Option<Box<str>>,
-    /// Port for health checks, if it is another.
+    /// Port for health checks, or `None` to check `port`.
     pub monitor_port: Option<u16>,
 }
 
 impl ObservedMember {
-    /// Returns what distinguishes it from others of its pool.
+    /// Returns the address and port, which are unique in a pool.
     pub fn key(&self) -> (&str, u16) {
         (&self.address, self.port)
     }
@@ -81,7 +81,7 @@ impl From<&MemberCreate> for ObservedMember {
 }
 
 impl ObservedLoadBalancer {
-    /// Creates it from a load balancer whose children are not read yet.
+    /// Creates the observed state of a load balancer whose children were not read yet.
     pub fn new(load_balancer: LoadBalancer) -> Self {
         Self {
             load_balancer,
@@ -92,7 +92,8 @@ impl ObservedLoadBalancer {
         }
     }
 
-    /// Creates it from the answer to a populated create, which holds everything.
+    /// Creates the observed state from the response to a populated create, which contains all
+    /// children.
     pub fn from_tree(tree: LoadBalancerTree) -> Self {
         let LoadBalancerTree { listeners, pools, .. } = &tree;
         let listeners = listeners.clone();
@@ -123,12 +124,12 @@ impl ObservedLoadBalancer {
             .find(|pool| pool.listeners.iter().any(|parent| parent.id == listener.id))
     }
 
-    /// Returns the members of a pool, as far as they were read.
+    /// Returns the members of a pool, or none if they were not read.
     pub fn members_of(&self, pool: &Pool) -> &[ObservedMember] {
         self.members.get(&pool.id).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the health monitor of a pool.
+    /// Returns the health monitor of a pool, if it has one and it was read.
     pub fn monitor_of(&self, pool: &Pool) -> Option<&HealthMonitor> {
         self.monitors.get(pool.monitor.healthmonitor_id.as_deref()?)
     }
@@ -156,7 +157,7 @@ impl ObservedLoadBalancer {
     }
 }
 
-/// Returns the pool with the IDs of its members and monitor instead of themselves.
+/// Replaces the members and the monitor of a pool by their IDs.
 fn pool_with_references(tree: PoolTree) -> Pool {
     Pool {
         members: tree
@@ -192,7 +193,7 @@ fn pool_with_references(tree: PoolTree) -> Pool {
     }
 }
 
-/// Returns the load balancer without its children.
+/// Replaces the children of a load balancer by their IDs.
 fn without_children(tree: LoadBalancerTree) -> LoadBalancer {
     LoadBalancer {
         listeners: tree

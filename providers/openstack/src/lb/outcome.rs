@@ -16,9 +16,11 @@ use super::{
     sync_state::LoadBalancerSyncState,
 };
 
-/// Builds the outcome, with the ID and the address as soon as the load balancer serves. Until then
-/// it is found by its name: an ID would be taken for one that a user wrote, and then the load
-/// balancer has to exist.
+/// Builds the outcome, with the ID and the address as soon as the load balancer serves.
+///
+/// Before that, the Service gets no ID, and the load balancer is found by its name. Otherwise the
+/// next sync would take the ID for one that a user wrote, and fail if the load balancer does not
+/// exist.
 pub(super) fn build(
     input: &ReconcileInput<'_>,
     state: &LoadBalancerSyncState,
@@ -46,7 +48,7 @@ pub(super) fn build(
     outcome
 }
 
-/// Sets an annotation, unless the Service has it with this value.
+/// Sets an annotation, unless the Service already has it with this value.
 fn annotate(outcome: &mut LbOutcome, service: &ServiceView, annotation: &Annotation, value: &str) {
     let key = annotation.key();
     let current = service.annotations.get(&*key);

@@ -48,7 +48,7 @@ pub fn service_ownership(
     ServiceOwnership { owner, name, former_names }
 }
 
-/// Returns whether a load balancer has the name that releases before 2018 gave to a Service's.
+/// Returns true if a load balancer has the name that releases before 2018 gave to a Service's.
 fn has_legacy_name(load_balancer: &LoadBalancer, service: &ServiceKey) -> bool {
     !service.uid.is_empty() && *load_balancer.name == *names::legacy_load_balancer(&service.uid)
 }
@@ -72,7 +72,7 @@ fn find_former_names(
 }
 
 impl ServiceOwnership {
-    /// Returns whether a tag is this Service's.
+    /// Returns true if a tag is this Service's.
     pub fn is_own_tag(&self, tag: &str) -> bool {
         *tag == *self.name
             || self
@@ -81,14 +81,14 @@ impl ServiceOwnership {
                 .is_some_and(|former| *former.name == *tag)
     }
 
-    /// Returns whether a listener is this Service's: it has the tag, or no tags at all on a load
+    /// Returns true if a listener is this Service's: it has the tag, or no tags at all on a load
     /// balancer of this Service.
     pub fn owns_listener(&self, listener: &Listener) -> bool {
         listener.tags.iter().any(|tag| self.is_own_tag(tag))
             || (listener.tags.is_empty() && self.owner)
     }
 
-    /// Returns whether a load balancer was created for a Service that is deleted, and this one
+    /// Returns true if a load balancer was created for a Service that is deleted, and this one
     /// shares it.
     pub fn is_orphaned_by_owner(&self, load_balancer: &LoadBalancer) -> bool {
         let tags = &load_balancer.tags;
@@ -97,7 +97,7 @@ impl ServiceOwnership {
             && tags.iter().any(|tag| self.is_own_tag(tag))
     }
 
-    /// Returns whether a listener has the tag of another Service.
+    /// Returns true if a listener has the tag of another Service.
     pub fn is_other_services(&self, listener: &Listener) -> bool {
         listener
             .tags
@@ -128,7 +128,7 @@ impl ServiceOwnership {
         Some(renamed)
     }
 
-    /// Returns whether this Service renames what others have on its load balancer: once that has
+    /// Returns true if this Service renames what others have on its load balancer: once that has
     /// its new name, nothing shows the former one any more.
     pub fn renames_all(&self) -> bool {
         self.owner && self.former_names.is_some()
@@ -166,7 +166,7 @@ impl ServiceOwnership {
     }
 }
 
-/// Returns whether a load balancer was created for Services and not by a user.
+/// Returns true if a load balancer was created for Services and not by a user.
 pub fn is_made_for_services(load_balancer: &LoadBalancer, service: &ServiceKey) -> bool {
     load_balancer.name.starts_with(names::PREFIX) || has_legacy_name(load_balancer, service)
 }

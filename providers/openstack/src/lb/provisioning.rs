@@ -10,16 +10,17 @@ use super::{
     floating_ip_sync, observe,
     reconcile::{LoadBalancerReconciler, ReconcileStop},
     reconcile_input::ReconcileInput,
-    sync_state::{LoadBalancerSyncState, object_gone},
+    sync_state::{LoadBalancerSyncState, changed_meanwhile},
 };
 use crate::lb::status_poller::StatusQuery;
 
-/// Minimum interval between two failovers of a load balancer: what one does not repair, another
+/// Minimum interval between two failovers of a load balancer. If one did not repair it, another
 /// seldom does.
 const MIN_FAILOVER_INTERVAL: Duration = Duration::from_secs(1800);
 
 impl LoadBalancerReconciler {
-    /// Stops as pending until the load balancer takes changes, and recovers one in ERROR.
+    /// Continues only if the load balancer is ACTIVE. Stops as pending while it is busy, and starts
+    /// the recovery of one in ERROR.
     pub(super) async fn wait_until_active(
         &self,
         op: &Op,
@@ -36,7 +37,7 @@ impl LoadBalancerReconciler {
             ProvisioningStatus::Error => Err(self
                 .recover_from_error(op, input, &load_balancer, state)
                 .await),
-            pending => Err(self.pending(
+            pending => Err(self.stop_as_pending(
                 op,
                 state,
                 &format!("load balancer {} is {pending}", load_balancer.id),
@@ -44,7 +45,7 @@ impl LoadBalancerReconciler {
         }
     }
 
-    /// Polls a busy load balancer.
+    /// Polls a busy load balancer, and updates its observed state.
     async fn poll_status(
         &self,
         op: &Op,
@@ -68,12 +69,14 @@ impl LoadBalancerReconciler {
             return Ok(());
         }
         state.invalidate();
-        Err(object_gone().into())
+        Err(changed_meanwhile().into())
     }
 
-    /// Reads a busy load balancer; `None` if it does not exist. `name`: of the Service's load
-    /// balancer, which is its tag. When many are pending, a change just made is not polled alone:
-    /// the next listing of all of them shows it.
+    /// Reads a busy load balancer, or returns `None` if it does not exist. `name` is the name of
+    /// the Service's load balancer, which is also its tag.
+    ///
+    /// When many load balancers are pending, one that was just changed is not read at once: the
+    /// next listing of all pending ones will show it.
     pub(super) async fn refresh_status(
         &self,
         op: &Op,
@@ -84,7 +87,7 @@ impl LoadBalancerReconciler {
         let tag = self.features.tags.then_some(name);
         self.status_poller.register(id, tag.unwrap_or_default());
         if !state.is_waiting() && self.status_poller.should_list_together() {
-            return Err(self.pending(
+            return Err(self.stop_as_pending(
                 op,
                 state,
                 &format!("load balancer {id} is busy, like others"),
@@ -104,25 +107,27 @@ impl LoadBalancerReconciler {
         Ok(status.load_balancer)
     }
 
-    pub(super) fn pending(
+    /// Builds the result of a sync that has to wait for the load balancer. Emits a warning when the
+    /// wait has become too long.
+    pub(super) fn stop_as_pending(
         &self,
         op: &Op,
         state: &mut LoadBalancerSyncState,
-        why: &str,
+        reason: &str,
     ) -> ReconcileStop {
         let after = state.poll_interval();
         if state.crossed_warning_threshold(self.settings.active_wait_warning) {
             let note =
-                format!("{why} for more than {} s", self.settings.active_wait_warning.as_secs());
+                format!("{reason} for more than {} s", self.settings.active_wait_warning.as_secs());
             op.event(EventType::Warning, "LoadBalancerPendingLong", &note);
         }
         state.unfinished = true;
-        ReconcileStop::Pending(Progress::Pending { after, why: why.into() })
+        ReconcileStop::Pending(Progress::Pending { after, why: reason.into() })
     }
 
-    /// Recovers a load balancer in ERROR. One that never served is deleted, to be created again;
-    /// one that did is failed over. Another Service's is left to its owner, or failed over if the
-    /// owner is deleted.
+    /// Starts the recovery of a load balancer in ERROR. One that has never served is deleted, so
+    /// that the next sync creates it again. One that has served is failed over. Another Service's
+    /// load balancer is recovered by its owner, unless the owner is deleted.
     async fn recover_from_error(
         &self,
         op: &Op,
@@ -130,28 +135,27 @@ impl LoadBalancerReconciler {
         load_balancer: &LoadBalancer,
         state: &mut LoadBalancerSyncState,
     ) -> ReconcileStop {
-        let served = observe::was_served(input.service);
         let ownership = self.service_ownership(input, load_balancer);
         if !ownership.owner && !ownership.is_orphaned_by_owner(load_balancer) {
-            return error_status(&load_balancer.id, ", and another Service's");
+            return stop_in_error(&load_balancer.id, ", and another Service's");
         }
-        if served
-            || !ownership.owner
-            || ownership.other_service_tags(load_balancer).next().is_some()
-        {
+        let was_served = observe::was_served(input.service);
+        let has_other_tags = ownership.other_service_tags(load_balancer).next().is_some();
+        if was_served || has_other_tags || !ownership.owner {
             return self.fail_over(op, state, &load_balancer.id).await;
         }
-        match self
+        // The tags may be incomplete, so the listeners decide whether it may be deleted.
+        let has_other_services = self
             .has_other_services(op, &ownership, &load_balancer.id)
-            .await
-        {
+            .await;
+        match has_other_services {
             Ok(false) => self.delete_failed(op, input, load_balancer, state).await,
             Ok(true) => self.fail_over(op, state, &load_balancer.id).await,
             Err(error) => error.into(),
         }
     }
 
-    /// Deletes a load balancer whose creation failed, to be created again.
+    /// Deletes a load balancer whose creation failed. The next sync creates it again.
     async fn delete_failed(
         &self,
         op: &Op,
@@ -160,11 +164,11 @@ impl LoadBalancerReconciler {
         state: &mut LoadBalancerSyncState,
     ) -> ReconcileStop {
         let api = self.api(op);
-        let why = "it could not be created";
+        let reason = "it could not be created";
         op.event(
             EventType::Warning,
             "LoadBalancerCreateFailed",
-            &format!("load balancer {} {why}", load_balancer.id),
+            &format!("load balancer {} {reason}", load_balancer.id),
         );
         state.invalidate();
         if !input.desired.floating_ip.keep
@@ -173,17 +177,17 @@ impl LoadBalancerReconciler {
         {
             return error.into();
         }
-        match api.delete_load_balancer(&load_balancer.id, true, why).await {
+        match api.delete_load_balancer(&load_balancer.id, true, reason).await {
             Ok(()) => {
                 state.replaced_failed = true;
-                error_status(&load_balancer.id, ": it is deleted and created again")
+                stop_in_error(&load_balancer.id, ": it is deleted and created again")
             }
             Err(error) => error.into(),
         }
     }
 
-    /// Fails over a load balancer in ERROR: besides deletion, this is the only change that Octavia
-    /// takes then.
+    /// Fails over a load balancer in ERROR, unless that was done recently. Octavia accepts no other
+    /// change of it except its deletion.
     pub(super) async fn fail_over(
         &self,
         op: &Op,
@@ -194,12 +198,12 @@ impl LoadBalancerReconciler {
             .failed_over
             .is_some_and(|at| at.elapsed() < MIN_FAILOVER_INTERVAL);
         if !self.features.failover || is_too_early {
-            return error_status(id, "");
+            return stop_in_error(id, "");
         }
         match self.api(op).failover(id, "it is in error").await {
             Ok(()) => {
-                // Recorded only here: a failover that was never sent, or was rejected, is tried
-                // again.
+                // Recorded only after success: a failover that was never sent, or was rejected, is
+                // tried again without delay.
                 state.failed_over = Some(Instant::now());
                 op.event(
                     EventType::Warning,
@@ -209,16 +213,15 @@ impl LoadBalancerReconciler {
                 if let Some(observed) = &mut state.observed {
                     observed.load_balancer.provisioning_status = ProvisioningStatus::PendingUpdate;
                 }
-                state.stop_waiting();
-                state.mark_changed(self.sync_states.rounds.now());
-                self.pending(op, state, &format!("load balancer {id} is failed over"))
+                state.record_own_change(self.sync_states.rounds.now());
+                self.stop_as_pending(op, state, &format!("load balancer {id} is failed over"))
             }
             Err(error) => error.into(),
         }
     }
 }
 
-/// Builds the error of a load balancer in ERROR. `details`: continues the message.
-fn error_status(id: &str, details: &str) -> ReconcileStop {
+/// Builds the error for a load balancer in ERROR. The message ends with `details`.
+fn stop_in_error(id: &str, details: &str) -> ReconcileStop {
     ReconcileStop::Failed(CloudError::transient(format!("load balancer {id} is in error{details}")))
 }

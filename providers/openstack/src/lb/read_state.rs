@@ -7,11 +7,12 @@ use super::{
     plan::{ActionKind, PlannedAction},
     reconcile::{LoadBalancerReconciler, ReconcileStop},
     reconcile_input::ReconcileInput,
-    sync_state::{AttachedFloatingIp, LoadBalancerSyncState, object_gone},
+    sync_state::{AttachedFloatingIp, LoadBalancerSyncState, changed_meanwhile},
 };
 
 impl LoadBalancerReconciler {
-    /// Reads the observed state, as deeply as `read_mode` requires.
+    /// Reads the observed state, unless it is recent enough for `read_mode`: from the cloud, or
+    /// from a listing that many Services share. Does not read children.
     pub(super) async fn observe(
         &self,
         op: &Op,
@@ -29,8 +30,8 @@ impl LoadBalancerReconciler {
             return Ok(());
         }
         state.invalidate();
-        let query = LoadBalancerQuery::of(&self.cluster, &input.desired.owner, input.service);
-        // A Service that was never served is in no listing.
+        let query = LoadBalancerQuery::for_service(&self.cluster, &input.desired.owner, input.service);
+        // A Service that was never served has no load balancer yet, so no listing can contain it.
         if query.served
             && let Some(listed) = self
                 .listings
@@ -45,7 +46,7 @@ impl LoadBalancerReconciler {
         Ok(())
     }
 
-    /// Reads the children of the load balancer unless they are known.
+    /// Reads the children of the load balancer, unless they are known.
     pub(super) async fn read_children(
         &self,
         op: &Op,
@@ -68,8 +69,8 @@ impl LoadBalancerReconciler {
         Ok(())
     }
 
-    /// Reads a load balancer again that is known only from a listing, because it is to be changed.
-    /// Returns whether it did.
+    /// Reads a load balancer again if it is known only from a listing and `action` would change it.
+    /// Returns true if it was read, which makes the plan out of date.
     pub(super) async fn refresh_before_change(
         &self,
         op: &Op,
@@ -82,7 +83,7 @@ impl LoadBalancerReconciler {
         }
         let id = &observed.load_balancer.id;
         let Some(load_balancer) = self.api(op).load_balancer(id).await? else {
-            return Err(object_gone().into());
+            return Err(changed_meanwhile().into());
         };
         state.replace_listed(load_balancer, self.sync_states.rounds.now());
         Ok(true)

@@ -12,18 +12,18 @@ use super::{
     floating_ip_sync::{self, ExternalNetworkCache, FloatingIpSync},
     observe, outcome,
     ownership::{ServiceOwnership, service_ownership},
-    plan::{self, PlanInput, PlannedAction},
+    plan::{self, PlanInput, PlannedAction, PoolMethod},
     reconcile_input::ReconcileInput,
     security_groups::SecurityGroupManager,
     settings::LoadBalancerSettings,
-    sync_state::{LastApplied, LoadBalancerSyncState, SyncStateStore, object_gone},
+    sync_state::{LastApplied, LoadBalancerSyncState, SyncStateStore, changed_meanwhile},
 };
 use crate::{
     client::{Call, Client, ErrorClass, OpenStackError},
     lb::{listing::ListingCache, observed::ObservedLoadBalancer, status_poller::StatusPoller},
 };
 
-/// Maximum number of actions in one call; the next call continues with the rest.
+/// Maximum number of actions in one call. The next call continues with the rest.
 const MAX_ACTIONS: usize = 500;
 
 /// Reconciles and deletes load balancers.
@@ -39,21 +39,32 @@ pub(super) struct LoadBalancerReconciler {
     pub(super) status_poller: StatusPoller,
 }
 
-/// What is planned and applied.
+/// The part of a load balancer that is planned and applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlanScope {
-    /// Everything.
+    /// The whole load balancer.
     All,
     /// Only the members of existing pools.
     Members,
 }
 
-/// Why a reconcile stopped before its end.
+/// The reason why a reconcile or deletion stopped early.
 pub(super) enum ReconcileStop {
-    /// It has to continue later.
+    /// It has to continue later, usually because Octavia is busy.
     Pending(Progress),
     /// It failed.
     Failed(CloudError),
+}
+
+impl ReconcileStop {
+    /// Converts the result of the steps of a sync to the result of the sync.
+    pub(super) fn into_progress(result: Result<(), Self>) -> Result<Progress, CloudError> {
+        match result {
+            Ok(()) => Ok(Progress::Done),
+            Err(Self::Pending(progress)) => Ok(progress),
+            Err(Self::Failed(error)) => Err(error),
+        }
+    }
 }
 
 impl From<CloudError> for ReconcileStop {
@@ -65,7 +76,7 @@ impl From<CloudError> for ReconcileStop {
 impl From<OpenStackError> for ReconcileStop {
     fn from(error: OpenStackError) -> Self {
         match error.rate_limit_delay() {
-            // Our own rate limit is exhausted: the cloud has reported no error.
+            // Our own rate limiter stopped the request, so the cloud has reported no error.
             Some(after) => {
                 Self::Pending(Progress::Pending { after, why: error.to_string().into() })
             }
@@ -74,12 +85,20 @@ impl From<OpenStackError> for ReconcileStop {
     }
 }
 
+/// Result of a reconcile.
+struct ReconcileResult {
+    /// Address to publish. It is set once the load balancer serves, even if a later step failed.
+    published_address: Option<IpAddr>,
+    result: Result<(), ReconcileStop>,
+}
+
 impl LoadBalancerReconciler {
     pub(super) fn api<'a>(&'a self, op: &'a Op) -> Api<'a> {
         Api { client: &self.client, op }
     }
 
-    /// Reconciles everything as far as possible in one call: Octavia takes one change at a time.
+    /// Reconciles as much as one call can. Octavia takes one change at a time, so the result is
+    /// often pending, and the next call continues.
     pub(super) async fn ensure(
         &self,
         op: &Op,
@@ -90,41 +109,48 @@ impl LoadBalancerReconciler {
         let mut state = self.sync_states.take(uid);
         state.deleting_id = None;
         state.replaced_failed = false;
-        let mut published_address = None;
-        let result = match self
-            .reconcile(op, input, read_mode, &mut state, &mut published_address)
-            .await
-        {
-            Ok(()) => Ok(Progress::Done),
-            Err(ReconcileStop::Pending(progress)) => Ok(progress),
-            Err(ReconcileStop::Failed(error)) => Err(as_transient(error)),
-        };
+        let ReconcileResult { published_address, result } =
+            self.reconcile(op, input, read_mode, &mut state).await;
+        let result = ReconcileStop::into_progress(result).map_err(as_transient);
         let outcome = outcome::build(input, &state, published_address, result);
         self.update_sync_state(&mut state, &outcome.result);
         self.sync_states.put(uid, state);
         outcome
     }
 
-    /// Syncs the load balancer, its floating IP and its security group. Sets `published_address` as
-    /// soon as the load balancer serves, also if a later step fails.
+    /// Syncs the load balancer, its floating IP and its security group, unless the Service is known
+    /// to be in sync.
     async fn reconcile(
         &self,
         op: &Op,
         input: &ReconcileInput<'_>,
         read_mode: ReadMode,
         state: &mut LoadBalancerSyncState,
-        published_address: &mut Option<IpAddr>,
-    ) -> Result<(), ReconcileStop> {
-        let last_applied = state.last_applied.take();
-        if read_mode == ReadMode::Cached
-            && !state.unfinished
-            && let Some(last) = &last_applied
-            && last.is(input.desired, &input.backends)
-        {
-            state.last_applied = last_applied;
-            *published_address = outcome::known_address(input, state);
-            return Ok(());
+    ) -> ReconcileResult {
+        if read_mode == ReadMode::Cached && state.is_in_sync(input.desired, &input.backends) {
+            let published_address = outcome::known_address(input, state);
+            return ReconcileResult { published_address, result: Ok(()) };
         }
+        let address = match self.reconcile_until_served(op, input, read_mode, state).await {
+            Ok(address) => address,
+            Err(stop) => return ReconcileResult { published_address: None, result: Err(stop) },
+        };
+        let result = self.sync_security_group(op, input, state).await;
+        if result.is_ok() {
+            state.last_applied = Some(LastApplied::new(input.desired, &input.backends));
+        }
+        ReconcileResult { published_address: Some(address), result }
+    }
+
+    /// Syncs the load balancer and its floating IP, and returns the address that it serves.
+    async fn reconcile_until_served(
+        &self,
+        op: &Op,
+        input: &ReconcileInput<'_>,
+        read_mode: ReadMode,
+        state: &mut LoadBalancerSyncState,
+    ) -> Result<IpAddr, ReconcileStop> {
+        let was_applied = state.last_applied.take().is_some();
         self.observe(op, input, read_mode, state).await?;
         if state.observed.is_none() {
             self.create_load_balancer(op, input, state).await?;
@@ -132,13 +158,11 @@ impl LoadBalancerReconciler {
         self.wait_until_active(op, input, state).await?;
         self.apply_plan(op, input, state, PlanScope::All).await?;
         let address = self.sync_floating_ip(op, input, state).await;
-        if last_applied.is_none() {
+        // The first sync reports it; drift checks do not repeat it.
+        if !was_applied {
             report_skipped_floating_ip(op, input, state);
         }
-        *published_address = Some(address?);
-        self.sync_security_group(op, input, state).await?;
-        state.last_applied = Some(LastApplied::new(input.desired, &input.backends));
-        Ok(())
+        address
     }
 
     /// Returns how the Service relates to the observed load balancer.
@@ -172,19 +196,22 @@ impl LoadBalancerReconciler {
         }
     }
 
-    /// Plans the actions that are left to do, without those that the cloud has rejected.
+    /// Plans the remaining actions, without those that the cloud has rejected before.
     pub(super) fn plan_actions(
         &self,
         input: &ReconcileInput<'_>,
-        observed: &ObservedLoadBalancer,
         state: &LoadBalancerSyncState,
         scope: PlanScope,
     ) -> Result<Vec<PlannedAction>, CloudError> {
+        let observed = state.require_observed()?;
         let ownership = self.service_ownership(input, &observed.load_balancer);
         let plan_input = self.plan_input(input, observed, &ownership);
         let (desired, members) = (input.desired, input.members());
         let mut actions = match scope {
-            PlanScope::All => plan::plan(&plan_input, desired, &members, self.settings.max_shared)?,
+            PlanScope::All => {
+                let max_shared = self.settings.max_shared;
+                plan::plan_load_balancer(&plan_input, desired, &members, max_shared)?
+            }
             PlanScope::Members if input.invalid => {
                 plan::plan_members_of_invalid(&plan_input, desired, &members)
             }
@@ -194,7 +221,7 @@ impl LoadBalancerReconciler {
         Ok(actions)
     }
 
-    /// Applies a plan action by action, and plans again after each.
+    /// Applies the first action of a plan and plans again, until nothing is left to do.
     async fn apply_plan(
         &self,
         op: &Op,
@@ -204,12 +231,13 @@ impl LoadBalancerReconciler {
     ) -> Result<(), ReconcileStop> {
         for _ in 0..MAX_ACTIONS {
             self.read_children(op, input, state).await?;
-            let observed = state.require_observed()?;
-            let actions = self.plan_actions(input, observed, state, scope)?;
+            let actions = self.plan_actions(input, state, scope)?;
             let Some(action) = actions.first() else {
                 return Ok(());
             };
-            if self.refresh_before_change(op, state, action).await? {
+            // The plan must not rest on a shared listing: if it did, read and plan again.
+            let was_refreshed = self.refresh_before_change(op, state, action).await?;
+            if was_refreshed {
                 self.wait_until_active(op, input, state).await?;
                 continue;
             }
@@ -226,43 +254,43 @@ impl LoadBalancerReconciler {
         .into())
     }
 
-    /// Applies one action. If the load balancer is busy, the result is pending.
+    /// Applies one action and updates the observed state. The result is pending if the load
+    /// balancer is busy.
     pub(super) async fn apply_action(
         &self,
         op: &Op,
         state: &mut LoadBalancerSyncState,
         action: &PlannedAction,
     ) -> Result<(), ReconcileStop> {
-        let mut observed = state.take_observed()?;
+        let Some(observed) = &mut state.observed else {
+            return Err(changed_meanwhile().into());
+        };
         state.unfinished = true;
-        match apply::apply(self.api(op), &mut observed, action).await {
+        match apply::apply(self.api(op), observed, action).await {
             Ok(ApplyResult::Done) => {
-                state.set_changed(observed, self.sync_states.rounds.now());
+                state.record_own_change(self.sync_states.rounds.now());
                 Ok(())
             }
-            Ok(ApplyResult::Replan) => Err(object_gone().into()),
+            Ok(ApplyResult::Replan) => {
+                state.observed = None;
+                Err(changed_meanwhile().into())
+            }
             Err(error) if error.is_immutable() => {
                 observed.load_balancer.provisioning_status = ProvisioningStatus::PendingUpdate;
-                // Somebody else is changing it: what they change is not known.
+                let reason = format!("load balancer {} is busy", observed.load_balancer.id);
+                // Somebody else is changing it, so its children have to be read again.
                 state.children_known = false;
-                let why = format!("load balancer {} is busy", observed.load_balancer.id);
-                state.observed = Some(observed);
-                Err(self.pending(op, state, &why))
+                Err(self.stop_as_pending(op, state, &reason))
             }
-            Err(error) if error.rate_limit_delay().is_some() => {
-                state.observed = Some(observed);
-                Err(error.into())
-            }
+            Err(error) if error.rate_limit_delay().is_some() => Err(error.into()),
             Err(error) => {
-                if matches!(error.class(), ErrorClass::Invalid | ErrorClass::Unsupported)
-                    && let Some(change) = action.method_change()
-                {
-                    let note = format!("pool {} keeps its algorithm: {error}", change.pool);
+                if let Some(rejected) = rejected_method(action, &error) {
+                    let note = format!("pool {} keeps its algorithm: {error}", rejected.pool);
                     op.event(EventType::Warning, "LoadBalancerLbMethodUnknown", &note);
-                    state.rejected_method = Some(change);
-                    state.observed = Some(observed);
+                    state.rejected_method = Some(rejected);
                     return Ok(());
                 }
+                state.observed = None;
                 Err(error.into())
             }
         }
@@ -275,20 +303,23 @@ impl LoadBalancerReconciler {
         input: &ReconcileInput<'_>,
         state: &mut LoadBalancerSyncState,
     ) -> Result<IpAddr, ReconcileStop> {
-        let observed = state.take_observed()?;
+        let Some(observed) = &state.observed else {
+            return Err(changed_meanwhile().into());
+        };
         let ownership = self.service_ownership(input, &observed.load_balancer);
+        let is_listed = state.from_listing;
         let address = self
-            .floating_ip_sync(op, input, &ownership)
-            .sync(state, &observed)
-            .await;
-        state.observed = Some(observed);
-        Ok(address?)
+            .floating_ip_sync(op, input, observed, &ownership)
+            .sync(&mut state.floating_ip, is_listed)
+            .await?;
+        Ok(address)
     }
 
     pub(super) fn floating_ip_sync<'a>(
         &'a self,
         op: &'a Op,
         input: &'a ReconcileInput<'_>,
+        observed: &'a ObservedLoadBalancer,
         ownership: &'a ServiceOwnership,
     ) -> FloatingIpSync<'a> {
         FloatingIpSync {
@@ -296,34 +327,30 @@ impl LoadBalancerReconciler {
             cluster: &self.cluster,
             networks: &self.networks,
             desired: input.desired,
+            observed,
             ownership,
         }
     }
 
-    /// Syncs only the members, without reading the cloud where the sync state knows it.
+    /// Syncs only the members. Reads from the cloud only what the sync state lacks.
     pub(super) async fn update_backends(&self, op: &Op, input: &ReconcileInput<'_>) -> LbOutcome {
         let uid = &input.desired.owner.uid;
         let mut state = self.sync_states.take(uid);
         let last_applied = state.last_applied.take();
-        let result = match self.sync_backends(op, input, &mut state).await {
-            Ok(()) => {
-                state.last_applied = last_applied
-                    .and_then(|last| last.with_backends(input.desired, &input.backends));
-                Ok(Progress::Done)
-            }
-            Err(ReconcileStop::Pending(progress)) => {
-                state.last_applied = last_applied;
-                Ok(progress)
-            }
-            Err(ReconcileStop::Failed(error)) => Err(error),
+        let result = self.sync_backends(op, input, &mut state).await;
+        state.last_applied = match &result {
+            Ok(()) => last_applied.and_then(|last| last.with_backends(input.desired, &input.backends)),
+            Err(ReconcileStop::Pending(_)) => last_applied,
+            Err(ReconcileStop::Failed(_)) => None,
         };
+        let result = ReconcileStop::into_progress(result);
         self.update_sync_state(&mut state, &result);
         self.sync_states.put(uid, state);
         LbOutcome { status: None, annotations: BTreeMap::new(), result }
     }
 
-    /// Updates the sync state after a call: after an error the observed state is not known any
-    /// more.
+    /// Updates the sync state after a call. An error discards the observed state, because a request
+    /// that failed may have changed something.
     fn update_sync_state(
         &self,
         state: &mut LoadBalancerSyncState,
@@ -335,7 +362,7 @@ impl LoadBalancerReconciler {
                 state.stop_waiting();
             }
             Ok(Progress::Pending { .. }) => {}
-            // A request that was rejected before it was sent has changed nothing.
+            // The write gate stopped the request, so nothing has changed.
             Err(error) if error.kind() == ErrorKind::NotLeader => {}
             Err(_) => {
                 state.invalidate();
@@ -364,6 +391,15 @@ impl LoadBalancerReconciler {
     }
 }
 
+/// Returns the algorithm that an action was to set, if the error says that the cloud does not
+/// support it.
+fn rejected_method(action: &PlannedAction, error: &OpenStackError) -> Option<PoolMethod> {
+    if !matches!(error.class(), ErrorClass::Invalid | ErrorClass::Unsupported) {
+        return None;
+    }
+    action.method_change()
+}
+
 /// Reports that there is no floating IP, because the load balancer has an IPv6 address.
 fn report_skipped_floating_ip(op: &Op, input: &ReconcileInput<'_>, state: &LoadBalancerSyncState) {
     let Some(observed) = &state.observed else {
@@ -377,8 +413,8 @@ fn report_skipped_floating_ip(op: &Op, input: &ReconcileInput<'_>, state: &LoadB
     }
 }
 
-/// Makes "not found" transient: that one object is missing says nothing about the load balancer as
-/// a whole.
+/// Makes "not found" transient. One missing object does not prove that the whole load balancer is
+/// missing.
 pub(super) fn as_transient(error: CloudError) -> CloudError {
     match error.kind() {
         ErrorKind::NotFound => CloudError::transient(error.to_string()).with_source(error),

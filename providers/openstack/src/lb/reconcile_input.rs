@@ -8,12 +8,12 @@ use super::{
     observed::ObservedLoadBalancer,
 };
 
-/// A Service with what is desired for it.
+/// A Service, its desired state and its backends.
 pub(super) struct ReconcileInput<'a> {
     pub(super) desired: &'a DesiredLoadBalancer,
     pub(super) service: &'a ServiceView,
     pub(super) backends: Vec<NodeBackend>,
-    /// True when the Service is invalid; then only the addresses of members are reliable.
+    /// True when the Service is invalid. Then only the addresses of members are reliable.
     pub(super) invalid: bool,
 }
 
@@ -27,20 +27,21 @@ impl<'a> ReconcileInput<'a> {
         Self {
             desired,
             service,
-            backends: desired_members::backends(backends.nodes(), desired.family),
+            backends: desired_members::choose_backends(backends.nodes(), desired.family),
             invalid: false,
         }
     }
 
-    /// Returns the desired members of each listener.
+    /// Builds the desired members of each listener.
     pub(super) fn members(&self) -> Vec<Vec<DesiredMember>> {
         self.desired
             .listeners
             .iter()
-            .map(|listener| desired_members::members(&listener.pool, &self.backends))
+            .map(|listener| desired_members::build_members(&listener.pool, &self.backends))
             .collect()
     }
 
+    /// Returns the subnet of new members: the one that is set for members, or else that of the VIP.
     pub(super) fn subnet_of_new_members<'b>(
         &'b self,
         observed: &'b ObservedLoadBalancer,

@@ -9,14 +9,15 @@ use super::{
     reconcile::{LoadBalancerReconciler, ReconcileStop},
     reconcile_input::ReconcileInput,
     security_groups::{SecurityGroupManager, SecurityGroupTask},
-    sync_state::{LoadBalancerSyncState, SecurityGroupSyncState, object_gone},
+    sync_state::{LoadBalancerSyncState, SecurityGroupSyncState, changed_meanwhile},
 };
 
 impl<'a> SecurityGroupTask<'a> {
     /// Builds the task for a load balancer.
     ///
     /// # Errors
-    /// The subnet of members is not known.
+    /// Returns an error if neither the configuration nor the load balancer names a subnet for
+    /// members.
     pub(super) fn new(
         group: &'a SecurityGroupSpec,
         input: &'a ReconcileInput<'_>,
@@ -32,14 +33,15 @@ impl<'a> SecurityGroupTask<'a> {
 }
 
 impl LoadBalancerReconciler {
-    /// Syncs the security group, or deletes the one that is left from before, if none is desired.
+    /// Syncs the security group. If none is desired, deletes the one that an earlier configuration
+    /// created.
     pub(super) async fn sync_security_group(
         &self,
         op: &Op,
         input: &ReconcileInput<'_>,
         state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
-        let observed = state.observed.as_ref().ok_or_else(object_gone)?;
+        let observed = state.observed.as_ref().ok_or_else(changed_meanwhile)?;
         let Some(group) = &input.desired.security_group else {
             return self.delete_undesired_security_group(op, input).await;
         };
@@ -69,15 +71,15 @@ impl LoadBalancerReconciler {
         }
     }
 
-    /// Admits the load balancer to its nodes at the ports that it serves now. What else the group
-    /// admits stays: a change that was rejected may still need it.
+    /// Admits the load balancer to its nodes at the ports that it serves now. Other rules stay,
+    /// because listeners that could not be changed yet may still need them.
     pub(super) async fn admit_existing_ports(
         &self,
         op: &Op,
         input: &ReconcileInput<'_>,
         state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
-        let observed = state.observed.as_ref().ok_or_else(object_gone)?;
+        let observed = state.observed.as_ref().ok_or_else(changed_meanwhile)?;
         let ownership = self.service_ownership(input, &observed.load_balancer);
         let Some(group) = self
             .plan_input(input, observed, &ownership)
@@ -91,8 +93,8 @@ impl LoadBalancerReconciler {
         Ok(())
     }
 
-    /// Makes the group admit what the task says, unless it is known to. Returns the IDs of surplus
-    /// rules.
+    /// Creates missing rules and adds the group to ports, unless this is known to be done. Returns
+    /// the IDs of surplus rules.
     async fn ensure_rules(
         &self,
         op: &Op,
@@ -117,7 +119,7 @@ impl LoadBalancerReconciler {
         Ok(surplus)
     }
 
-    /// Returns whether the shared listing shows the security group in the desired state.
+    /// Returns true if the shared listing shows the security group in its desired state.
     pub(super) async fn listing_shows_in_sync(
         &self,
         op: &Op,

@@ -20,24 +20,25 @@ pub struct LoadBalancerSettings {
     pub method: Box<str>,
     /// Networks and subnets of the VIP, members and floating IPs.
     pub networks: NetworkSettings,
-    /// Whether members are checked; no by default.
+    /// True when members are checked; false by default.
     pub monitor: bool,
-    /// How members are checked.
+    /// Interval, timeout and thresholds of the checks.
     pub checks: HealthMonitorSettings,
-    /// Whether each Service has a security group that admits the load balancer to its nodes; no by
-    /// default.
+    /// True when each Service gets a security group that admits the load balancer to its nodes;
+    /// false by default.
     pub manage_security_groups: bool,
-    /// Whether every Service is internal, whatever its annotation says; no by default.
+    /// True when every Service is internal, whatever its annotation says; false by default.
     pub internal: bool,
     /// Labels that nodes must have to be members; none by default.
     pub node_selector: Vec<LabelRequirement>,
-    /// Whether a load balancer is deleted in one request with all its children; yes by default.
+    /// True when a load balancer is deleted in one request with all its children; true by default.
     pub cascade_delete: bool,
     /// Octavia flavor; empty for none.
     pub flavor: Box<str>,
     /// Octavia availability zone; empty for none.
     pub availability_zone: Box<str>,
-    /// Whether a Service with proxy protocol shows a host name made of its address; no by default.
+    /// True when the status of a Service with proxy protocol shows a host name made of its address;
+    /// false by default.
     pub ingress_hostname: bool,
     /// Suffix of that host name; `nip.io` by default.
     pub ingress_hostname_suffix: Box<str>,
@@ -45,13 +46,13 @@ pub struct LoadBalancerSettings {
     pub max_shared: usize,
     /// Certificate of listeners where the Service names none; empty for none.
     pub tls_container_ref: Box<str>,
-    /// Whether certificates are in Barbican, so that their references can be checked; yes by
+    /// True when certificates are in Barbican, where their references can be checked; true by
     /// default.
     pub barbican: bool,
-    /// Whether the driver takes one object at a time: no populated create and no batch update of
-    /// members; no by default.
+    /// True for drivers that accept one object at a time, with no populated create and no batch
+    /// update of members; false by default.
     pub serial_api_calls: bool,
-    /// How long a load balancer may be busy with a change before a warning is emitted; 323 s by
+    /// Time that a load balancer may be busy with one change before a warning is emitted; 323 s by
     /// default.
     pub active_wait_warning: Duration,
     /// Classes that Services may name in their annotation. They are unrelated to
@@ -79,7 +80,7 @@ impl Default for LoadBalancerSettings {
             tls_container_ref: Box::default(),
             barbican: true,
             serial_api_calls: false,
-            active_wait_warning: time_of_polls(config::LoadBalancer::default().wait_steps),
+            active_wait_warning: total_poll_delay(config::LoadBalancer::default().wait_steps),
             classes: BTreeMap::new(),
         }
     }
@@ -90,7 +91,7 @@ impl Default for LoadBalancerSettings {
 pub struct NetworkSettings {
     /// Network that floating IPs come from.
     pub floating_network: Box<str>,
-    /// Subnets that they come from; `None` when not set.
+    /// Subnets that floating IPs come from; `None` when not set.
     pub floating_subnet: Option<FloatingSubnet>,
     /// Network of the VIP.
     pub network: Box<str>,
@@ -100,7 +101,7 @@ pub struct NetworkSettings {
     pub member_subnet: Box<str>,
 }
 
-/// How members are checked.
+/// Interval, timeout and thresholds of health checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HealthMonitorSettings {
     /// Time between checks; 5 s by default.
@@ -109,7 +110,7 @@ pub struct HealthMonitorSettings {
     pub timeout: Duration,
     /// Successful checks after which a member serves, 1 to 10; 1 by default.
     pub max_retries: u32,
-    /// Failed checks after which it serves no more, 1 to 10; 3 by default.
+    /// Failed checks after which a member no longer serves, 1 to 10; 3 by default.
     pub max_retries_down: u32,
 }
 
@@ -124,9 +125,9 @@ impl Default for HealthMonitorSettings {
     }
 }
 
-/// Returns how long this many polls take, at most an hour, with delays that grow from a second by a
-/// fifth each.
-fn time_of_polls(polls: u32) -> Duration {
+/// Returns the total delay of this many polls, at most an hour. The first delay is a second, and each
+/// further one is a fifth longer, as in upstream.
+fn total_poll_delay(polls: u32) -> Duration {
     let mut total = Duration::ZERO;
     let mut delay = 1.0;
     for _ in 0..polls.min(100) {
@@ -168,7 +169,7 @@ impl From<&config::LoadBalancer> for LoadBalancerSettings {
             tls_container_ref: config.tls_container.clone().unwrap_or_default(),
             barbican: config.container_store == config::ContainerStore::Barbican,
             serial_api_calls: config.serial_calls,
-            active_wait_warning: time_of_polls(config.wait_steps),
+            active_wait_warning: total_poll_delay(config.wait_steps),
             classes: config
                 .classes
                 .iter()

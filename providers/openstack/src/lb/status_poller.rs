@@ -113,7 +113,7 @@ impl StatusPoller {
         self.state.lock().waiting.insert(id.into(), waiting);
     }
 
-    /// Returns whether so many are pending that they are listed together.
+    /// Returns true if so many are pending that they are listed together.
     pub(super) fn should_list_together(&self) -> bool {
         let mut state = self.state.lock();
         state
@@ -167,7 +167,7 @@ impl StatusPoller {
         })
     }
 
-    /// Lists all pending load balancers. Returns whether it did. `has_tags`: the cloud supports
+    /// Lists all pending load balancers. Returns true if it did. `has_tags`: the cloud supports
     /// tags.
     async fn read(
         &self,

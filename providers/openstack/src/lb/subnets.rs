@@ -63,7 +63,7 @@ impl NamePattern {
         Ok(Self { negated, matcher: Some(matcher) })
     }
 
-    /// Returns whether a name matches.
+    /// Returns true if a name matches.
     pub fn matches(&self, name: &str) -> bool {
         self.matcher
             .as_ref()
@@ -140,7 +140,7 @@ impl<'a> TagPattern<'a> {
         Some((key, tags.join(",")))
     }
 
-    /// Returns whether an object with these tags matches.
+    /// Returns true if an object with these tags matches.
     pub fn matches<T: AsRef<str>>(&self, tags: &[T]) -> bool {
         if self.tags.is_empty() {
             return true;

@@ -1,8 +1,8 @@
-//! Sync state of each Service's load balancer: what this process read, and what it has changed
-//! since.
+//! Sync state of each Service's load balancer: the observed state, with this process's own changes
+//! since it was read, and what the next sync needs to continue.
 //!
-//! Usually nobody else changes these objects. Manual changes are found by the drift check that the
-//! framework requests from time to time. After an error the observed state is not known any more.
+//! Usually nobody else changes these objects. The drift check, which the framework requests from
+//! time to time, finds manual changes. An error discards the observed state.
 
 use std::{
     collections::HashMap,
@@ -29,14 +29,15 @@ use crate::lb::{desired_members::NodeBackend, observed::ObservedLoadBalancer};
 const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum delay between two polls.
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
-/// How long an interrupted sync may resume with the observed state that it had, without reading
-/// everything again.
-const RESUME_WINDOW: Duration = Duration::from_secs(600);
-/// How long an observation that was interrupted before the children were read may resume with the
-/// load balancer as it was read. The children are read later and so are newer.
-const RESUMED_OBSERVATION_AGE: Duration = Duration::from_secs(120);
+/// Maximum age of the observed state with which an interrupted sync may continue, instead of
+/// reading everything again.
+const MAX_RESUME_AGE: Duration = Duration::from_secs(600);
+/// Maximum age of a load balancer whose children have not been read yet. Reading may continue with
+/// the children, which are newer then.
+const MAX_PARTIAL_AGE: Duration = Duration::from_secs(120);
 
-/// Position of a shared listing among all: clocks alone cannot order two events within a tick.
+/// Number of a shared listing. Clocks alone could not tell whether a change within the same tick
+/// came before the listing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ListingRound(u64);
 
@@ -45,32 +46,32 @@ pub(super) struct ListingRound(u64);
 pub(super) struct ListingRounds(AtomicU64);
 
 impl ListingRounds {
-    /// Returns the last listing that has begun. Only those after it show what was changed before
-    /// now.
+    /// Returns the number of the last listing that has begun. Only later listings are sure to show
+    /// a change made before now.
     pub(super) fn now(&self) -> ListingRound {
         ListingRound(self.0.load(Ordering::SeqCst))
     }
 
-    /// Begins a listing.
+    /// Begins a listing and returns its number.
     pub(super) fn begin(&self) -> ListingRound {
         ListingRound(self.0.fetch_add(1, Ordering::SeqCst) + 1)
     }
 }
 
-/// What is known of the floating IP on the VIP's port.
+/// The floating IP on the VIP's port, as far as it was read.
 #[derive(Clone, Debug, Default)]
 pub(super) enum AttachedFloatingIp {
-    /// It has to be read.
+    /// Not read yet, or changed since.
     #[default]
     Unknown,
-    /// There is none.
+    /// The port has no floating IP.
     None,
-    /// This one.
+    /// The port has this floating IP.
     Known(Box<FloatingIp>),
 }
 
 impl AttachedFloatingIp {
-    /// Returns the floating IP, if it is known that there is one.
+    /// Returns the floating IP if there is one and it was read.
     pub(super) fn get(&self) -> Option<&FloatingIp> {
         match self {
             Self::Known(floating) => Some(floating),
@@ -85,7 +86,7 @@ impl From<Option<FloatingIp>> for AttachedFloatingIp {
     }
 }
 
-/// What a listing shows of a Service: everything but members.
+/// The objects of a Service that a shared listing contains: everything but members.
 pub(super) struct ListedService {
     pub(super) observed: ObservedLoadBalancer,
     pub(super) floating_ip: AttachedFloatingIp,
@@ -93,7 +94,7 @@ pub(super) struct ListedService {
     pub(super) read_at: Instant,
 }
 
-/// What was last applied completely.
+/// Desired state that was last applied completely, with the backends.
 #[derive(Clone, Debug)]
 pub(super) struct LastApplied {
     desired: Arc<DesiredLoadBalancer>,
@@ -108,11 +109,12 @@ impl LastApplied {
         }
     }
 
-    pub(super) fn is(&self, desired: &DesiredLoadBalancer, backends: &[NodeBackend]) -> bool {
+    fn matches(&self, desired: &DesiredLoadBalancer, backends: &[NodeBackend]) -> bool {
         *self.desired == *desired && self.backends == backends
     }
 
-    /// Returns the same with other backends; `None` if something else was applied than `desired`.
+    /// Replaces the backends, after only they were applied. Returns `None` if the other parts of
+    /// `desired` have changed too and are not applied yet.
     pub(super) fn with_backends(
         self,
         desired: &DesiredLoadBalancer,
@@ -134,67 +136,67 @@ pub(super) struct SecurityGroupSyncState {
 }
 
 impl SecurityGroupSyncState {
-    /// Takes the group as the shared listing showed it, unless that was too long ago. It is used
-    /// once.
+    /// Takes the group as a shared listing showed it, unless that is too old. It is used only once,
+    /// because this process may change the group after that.
     pub(super) fn take_listed(&mut self) -> Option<ListedSecurityGroup> {
         self.listed
             .take()
-            .filter(|listed| listed.started.elapsed() < RESUMED_OBSERVATION_AGE)
+            .filter(|listed| listed.started.elapsed() < MAX_PARTIAL_AGE)
     }
 }
 
-/// A load balancer that has been pending for some time.
+/// The time since which a load balancer has been pending with one change.
 #[derive(Clone, Copy, Debug)]
 struct PendingSince {
     since: Instant,
-    /// True when a warning was emitted.
+    /// True after a warning about the long wait was emitted.
     warned: bool,
 }
 
-/// Sync state of one Service.
+/// Sync state of one Service's load balancer.
 #[derive(Clone, Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "independent facts, each named at its use"
 )]
 pub(super) struct LoadBalancerSyncState {
-    /// Observed state; `None` when it has to be read.
+    /// Observed state, or `None` if it has to be read or the load balancer does not exist.
     pub(super) observed: Option<ObservedLoadBalancer>,
-    /// True when the children are known too.
+    /// True when `observed` contains the children too.
     pub(super) children_known: bool,
-    /// True when `observed` comes from a shared listing. That is good enough to compare with, but
-    /// it is read again before anything is changed except members, which were read for this Service
-    /// alone.
+    /// True when `observed` comes from a shared listing. That is enough to find differences, but it
+    /// is read again before a change. Only members are changed without that, because they were read
+    /// for this Service.
     pub(super) from_listing: bool,
-    /// Listings up to this one do not count, because this process has changed something since, or
-    /// may have; `None` when it has never changed the Service.
+    /// The last listing that may miss a change by this process. `None` if it has changed nothing of
+    /// the Service.
     pub(super) listings_stale_until: Option<ListingRound>,
-    /// The last shared listing that had begun when the load balancer was last read or changed. Only
-    /// a newer one shows more.
+    /// The last listing that had begun when the load balancer was last read or changed. Only a
+    /// later one can show a newer status.
     pub(super) as_of: ListingRound,
-    /// When it was last read from the cloud.
+    /// Time when the load balancer was last read from the cloud.
     pub(super) read_at: Option<Instant>,
-    /// Floating IP on the VIP's port.
     pub(super) floating_ip: AttachedFloatingIp,
     pub(super) security_group: SecurityGroupSyncState,
     pub(super) last_applied: Option<LastApplied>,
-    /// True when something was begun and not finished; then `observed` is used in every read mode.
+    /// True when a sync was interrupted. The next one then continues with `observed` in every read
+    /// mode.
     pub(super) unfinished: bool,
     /// `None` unless the load balancer is pending.
     pending: Option<PendingSince>,
-    /// When the load balancer was last failed over.
+    /// Time of the last failover.
     pub(super) failed_over: Option<Instant>,
-    /// True when the load balancer that the Service names was deleted because its creation had
-    /// failed.
+    /// True when this sync deleted the load balancer because its creation had failed. The Service
+    /// may still name its ID.
     pub(super) replaced_failed: bool,
-    /// Load balancer that is being deleted.
+    /// ID of the load balancer that is being deleted.
     pub(super) deleting_id: Option<Box<str>>,
-    /// Algorithm that the cloud rejected; this process does not try it again.
+    /// Algorithm that the cloud rejected. This process does not try it again.
     pub(super) rejected_method: Option<PoolMethod>,
 }
 
 impl LoadBalancerSyncState {
-    /// Forgets the observed state.
+    /// Discards the observed state, so that the next sync reads it.
     pub(super) fn invalidate(&mut self) {
         self.observed = None;
         self.children_known = false;
@@ -206,7 +208,7 @@ impl LoadBalancerSyncState {
         self.unfinished = false;
     }
 
-    /// Returns what a later attempt to delete the Service still needs.
+    /// Returns the part that the next attempt to delete the Service still needs.
     pub(super) fn after_failed_deletion(self) -> Self {
         Self {
             failed_over: self.failed_over,
@@ -218,20 +220,25 @@ impl LoadBalancerSyncState {
     /// Returns the observed load balancer.
     ///
     /// # Errors
-    /// It does not exist any more.
+    /// Returns a transient error if there is none: it was deleted during the sync.
     pub(super) fn require_observed(&self) -> Result<&ObservedLoadBalancer, CloudError> {
-        self.observed.as_ref().ok_or_else(object_gone)
+        self.observed.as_ref().ok_or_else(changed_meanwhile)
     }
 
-    /// Takes the observed load balancer, to put it back after it was changed.
-    ///
-    /// # Errors
-    /// It does not exist any more.
-    pub(super) fn take_observed(&mut self) -> Result<ObservedLoadBalancer, CloudError> {
-        self.observed.take().ok_or_else(object_gone)
+    /// Returns true if this process has applied exactly this and nothing is left to do.
+    pub(super) fn is_in_sync(
+        &self,
+        desired: &DesiredLoadBalancer,
+        backends: &[NodeBackend],
+    ) -> bool {
+        !self.unfinished
+            && self
+                .last_applied
+                .as_ref()
+                .is_some_and(|last| last.matches(desired, backends))
     }
 
-    /// Returns whether the observed state is good enough for a read mode.
+    /// Returns true if the observed state is recent enough for a read mode.
     pub(super) fn is_observed_for(&self, read_mode: ReadMode) -> bool {
         if self.observed.is_none() {
             return false;
@@ -240,21 +247,21 @@ impl LoadBalancerSyncState {
             return true;
         }
         let age = self.read_at.map(|at| at.elapsed());
-        if self.unfinished && age.is_some_and(|age| age < RESUME_WINDOW) {
+        if self.unfinished && age.is_some_and(|age| age < MAX_RESUME_AGE) {
             return true;
         }
         // The rate limit interrupted the last observation before the children were read.
-        !self.children_known && age.is_some_and(|age| age < RESUMED_OBSERVATION_AGE)
+        !self.children_known && age.is_some_and(|age| age < MAX_PARTIAL_AGE)
     }
 
-    /// Sets the result of looking for the load balancer. Its children are not known yet.
+    /// Sets the load balancer that was found for this Service alone. Its children are read later.
     pub(super) fn set_found(&mut self, found: Option<LoadBalancer>, now: ListingRound) {
         self.observed = found.map(ObservedLoadBalancer::new);
         self.read_at = Some(Instant::now());
         self.as_of = now;
     }
 
-    /// Sets what a shared listing shows.
+    /// Sets the observed state from a shared listing.
     pub(super) fn set_listed(&mut self, listed: ListedService) {
         self.observed = Some(listed.observed);
         self.floating_ip = listed.floating_ip;
@@ -263,8 +270,8 @@ impl LoadBalancerSyncState {
         self.from_listing = true;
     }
 
-    /// Replaces a load balancer from a shared listing by the one that was read for this Service.
-    /// Its children and its floating IP have to be read again too.
+    /// Replaces a load balancer from a shared listing by one that was read for this Service. Its
+    /// children and its floating IP have to be read again too.
     pub(super) fn replace_listed(&mut self, load_balancer: LoadBalancer, now: ListingRound) {
         if let Some(observed) = &mut self.observed {
             observed.load_balancer = load_balancer;
@@ -276,23 +283,24 @@ impl LoadBalancerSyncState {
         self.as_of = now;
     }
 
-    /// Sets the load balancer after this process has changed it.
-    pub(super) fn set_changed(&mut self, observed: ObservedLoadBalancer, now: ListingRound) {
-        self.observed = Some(observed);
+    /// Records that Octavia accepted a change, with which the load balancer is pending from now on.
+    pub(super) fn record_own_change(&mut self, now: ListingRound) {
         self.stop_waiting();
         self.mark_changed(now);
     }
 
-    /// Returns whether an action only sets an algorithm that the cloud has rejected.
+    /// Returns true if an action only sets an algorithm that the cloud has rejected.
     pub(super) fn has_rejected(&self, action: &PlannedAction) -> bool {
         self.rejected_method.is_some() && self.rejected_method == action.method_change()
     }
 
+    /// Returns true if the load balancer was pending at the last poll.
     pub(super) fn is_waiting(&self) -> bool {
         self.pending.is_some()
     }
 
-    /// Records that the load balancer is not pending, or pending with another change.
+    /// Ends the wait, because the load balancer is ready or pending with a new change. The next
+    /// wait starts again with short intervals.
     pub(super) fn stop_waiting(&mut self) {
         self.pending = None;
     }
@@ -306,13 +314,14 @@ impl LoadBalancerSyncState {
         (pending.since.elapsed() / 2).clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)
     }
 
-    /// Records that something was changed, or may have been.
+    /// Records that this process changed something, or may have. Listings that have already begun
+    /// do not count any more.
     pub(super) fn mark_changed(&mut self, now: ListingRound) {
         self.listings_stale_until = Some(now);
         self.as_of = now;
     }
 
-    /// Returns how old an answer may be that shows whether the load balancer is still busy.
+    /// Returns the maximum age of a listing that shows whether the load balancer is still busy.
     pub(super) fn max_observation_age(&mut self) -> Duration {
         (self.poll_interval() / 4).max(MIN_POLL_INTERVAL)
     }
@@ -338,8 +347,9 @@ pub(super) struct SyncStateStore {
 }
 
 impl SyncStateStore {
-    /// Takes the sync state of a Service. Until it is [put back](Self::put) nothing is known, and
-    /// listings from before now do not count: the future that took it may be dropped amid a change.
+    /// Takes the sync state of a Service, to be [put back](Self::put) after the sync. If the sync's
+    /// future is dropped before that, the next sync reads everything again and uses no listing from
+    /// before now, because a change may have been on its way.
     pub(super) fn take(&self, uid: &str) -> LoadBalancerSyncState {
         let unknown = LoadBalancerSyncState {
             listings_stale_until: Some(self.rounds.now()),
@@ -360,13 +370,15 @@ impl SyncStateStore {
     }
 }
 
-/// Returns a delay as long as the wait so far, within bounds. That doubles the time between tries.
-pub(super) fn pause(op: &Op) -> Duration {
+/// Returns the delay before the next attempt of a pending operation: as long as it has been pending
+/// already, within bounds. So the delay doubles with each attempt.
+pub(super) fn retry_delay(op: &Op) -> Duration {
     op.pending_for().clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)
 }
 
-/// The object to be changed does not exist any more: retried after one second.
-pub(super) fn object_gone() -> CloudError {
+/// Creates the error for an object that was deleted or replaced since it was read. The sync starts
+/// again after a second.
+pub(super) fn changed_meanwhile() -> CloudError {
     CloudError::transient("the load balancer changed meanwhile")
         .with_retry_after(Duration::from_secs(1))
 }

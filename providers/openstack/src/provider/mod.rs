@@ -59,7 +59,7 @@ pub enum ProviderError {
 }
 
 impl ProviderError {
-    /// Returns whether the cloud is only temporarily unavailable, so that a retry makes sense.
+    /// Returns true if the cloud is only temporarily unavailable, so that a retry makes sense.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Token(error)

@@ -108,7 +108,7 @@ fn operation(change: &RouteChange) -> Result<RouteOperation, CloudError> {
     }
 }
 
-/// Returns whether an error may be about a single route of a request.
+/// Returns true if an error may be about a single route of a request.
 fn is_about_one(error: &OpenStackError) -> bool {
     matches!(error.class(), ErrorClass::Invalid | ErrorClass::Quota | ErrorClass::Conflict)
 }
@@ -228,7 +228,7 @@ fn blocking_errors(
     errors
 }
 
-/// Returns whether a port may be the one that an operation means: it belongs to no other server.
+/// Returns true if a port may be the one that an operation means: it belongs to no other server.
 /// The port may also belong to something between server and network, such as a trunk, whose
 /// `device_owner` is of another kind.
 fn is_port_of(port: Option<&neutron::Port>, operation: &RouteOperation) -> bool {

@@ -149,7 +149,7 @@ pub struct RouteUpdate {
 }
 
 impl RouteUpdate {
-    /// Returns whether there is nothing to do.
+    /// Returns true if there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.add.is_empty() && self.remove.is_empty()
     }

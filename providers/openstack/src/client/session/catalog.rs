@@ -127,7 +127,7 @@ pub(super) fn with_version(service: Service, endpoint: &Url) -> Url {
     url
 }
 
-/// Returns whether the URL lacks the tail.
+/// Returns true if the URL lacks the tail.
 fn version_end(endpoint: &Url, tail: &[&str]) -> bool {
     let last = endpoint
         .path()
@@ -155,7 +155,7 @@ pub(super) fn split(endpoint: &Url) -> (Url, Option<Vec<String>>) {
     (root, at.map(|at| segments[at..].to_vec()))
 }
 
-/// Returns whether a segment is a version: `v2`, `v2.1`, `v3`.
+/// Returns true if a segment is a version: `v2`, `v2.1`, `v3`.
 fn is_version(segment: &str) -> bool {
     let Some(number) = segment.strip_prefix('v') else {
         return false;

@@ -1,4 +1,4 @@
-//! The annotations of Services: one table (`table.rs`), and their parsing.
+//! The annotations of Services. `table.rs` lists them all, and this file parses them.
 
 mod table;
 
@@ -14,18 +14,18 @@ pub(super) use self::table::*;
 /// Prefix of most annotations.
 pub const PREFIX: &str = "loadbalancer.openstack.org/";
 
-/// One annotation.
+/// A supported annotation.
 #[derive(Clone, Copy, Debug)]
 pub struct Annotation {
-    /// The key after [`PREFIX`], or a whole key.
+    /// The key without [`PREFIX`], or a whole key if it contains `/`.
     pub name: &'static str,
-    /// Type of its value.
+    /// Type of the value.
     pub kind: ValueKind,
-    /// Value when it is absent.
+    /// Description of the default, for the documentation.
     pub default: &'static str,
-    /// What it does.
+    /// Description of the effect, for the documentation.
     pub effect: &'static str,
-    /// Which of its changes affect an existing load balancer.
+    /// Tells the documentation whether and when a change affects an existing load balancer.
     pub applies_to_existing: &'static str,
 }
 
@@ -48,15 +48,15 @@ pub fn keys() -> impl Iterator<Item = Box<str>> {
 /// Type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueKind {
-    /// Any text. An empty value counts too: it replaces the configured one.
+    /// Any text. An empty value replaces the configured one too.
     Text,
-    /// `true` or `false`; anything else counts as the default.
+    /// `true` or `false`. Any other value is ignored with a notice.
     Bool,
-    /// A whole number; anything else counts as the default.
+    /// A whole number. Any other value is ignored with a notice.
     Integer,
 }
 
-/// What was found while annotations were read.
+/// Problems that were found while annotations were read.
 pub(super) struct AnnotationFindings {
     pub(super) errors: Vec<FieldError>,
     /// Descriptions of the values that were ignored.
@@ -79,14 +79,14 @@ impl<'a> AnnotationReader<'a> {
         }
     }
 
-    /// Returns the value, even if it is empty; `None` when the annotation is absent.
+    /// Returns the value, even if it is empty, or `None` if the annotation is absent.
     pub(super) fn given(&self, annotation: &Annotation) -> Option<&'a str> {
         self.annotations
             .get(&*annotation.key())
             .map(|text| text.trim())
     }
 
-    /// Returns the value; `default` when the annotation is absent.
+    /// Returns the value, or `default` if the annotation is absent.
     pub(super) fn text<'b>(&self, annotation: &Annotation, default: &'b str) -> &'b str
     where
         'a: 'b,
@@ -140,14 +140,14 @@ impl<'a> AnnotationReader<'a> {
         self.errors.extend(errors);
     }
 
-    /// Returns what was found in the annotations that were read.
+    /// Returns the problems of all annotations that were read.
     pub(super) fn finish(self) -> AnnotationFindings {
         AnnotationFindings { errors: self.errors, ignored: self.ignored }
     }
 }
 
-/// Lists annotations that have our prefix and are unknown.
-pub(super) fn unknown(service: &ServiceView) -> Vec<&str> {
+/// Finds annotations with our prefix that are not supported.
+pub(super) fn find_unknown(service: &ServiceView) -> Vec<&str> {
     service
         .annotations
         .keys()
@@ -160,9 +160,9 @@ fn is_supported(key: &str) -> bool {
     ALL.iter().any(|annotation| *annotation.key() == *key)
 }
 
-/// Parses `key=value,key`: a key alone has an empty value, spaces around entries are ignored, a
-/// value may contain `=`.
-pub(super) fn pairs(text: &str) -> BTreeMap<Box<str>, Box<str>> {
+/// Parses a list such as `key=value,key`. A key alone has an empty value, spaces around entries are
+/// ignored, and a value may contain `=`.
+pub(super) fn parse_pairs(text: &str) -> BTreeMap<Box<str>, Box<str>> {
     let mut pairs = BTreeMap::new();
     for entry in text.split(',').map(str::trim) {
         if let Some((key, value)) = entry.split_once('=') {
@@ -174,9 +174,9 @@ pub(super) fn pairs(text: &str) -> BTreeMap<Box<str>, Box<str>> {
     pairs
 }
 
-/// Parses which nodes are members: those that meet all requirements.
-pub(super) fn selector(text: &str) -> Vec<LabelRequirement> {
-    pairs(text)
+/// Parses a node selector. Members are the nodes that meet all requirements.
+pub(super) fn parse_selector(text: &str) -> Vec<LabelRequirement> {
+    parse_pairs(text)
         .into_iter()
         .map(|(key, value)| match &*value {
             "" => LabelRequirement::Exists(key),

@@ -81,7 +81,7 @@ fn pairs_are_read_loosely() {
         ("", &[]),
     ];
     for (text, wanted) in cases {
-        let found = pairs(text);
+        let found = parse_pairs(text);
         let found: Vec<(&str, &str)> = found
             .iter()
             .map(|(key, value)| (&**key, &**value))
@@ -111,7 +111,7 @@ fn nodes_must_meet_every_requirement() {
     for (text, labels, wanted) in cases {
         let node = node(labels);
         assert_eq!(
-            selector(text)
+            parse_selector(text)
                 .iter()
                 .all(|requirement| requirement.matches(&node)),
             wanted,
@@ -129,5 +129,5 @@ fn keys_are_whole_and_unknown_ones_are_found() {
         ("loadbalancer.openstack.org/class", "x"),
         ("a", "b"),
     ]);
-    assert_eq!(unknown(&service), ["loadbalancer.openstack.org/clas"]);
+    assert_eq!(find_unknown(&service), ["loadbalancer.openstack.org/clas"]);
 }

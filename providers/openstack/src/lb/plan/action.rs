@@ -88,9 +88,9 @@ impl PlannedAction {
     pub(super) fn new(
         kind: ActionKind,
         object: impl Into<Box<str>>,
-        why: impl Into<Box<str>>,
+        reason: impl Into<Box<str>>,
     ) -> Self {
-        Self { kind, object: object.into(), reason: why.into() }
+        Self { kind, object: object.into(), reason: reason.into() }
     }
 
     /// Returns the algorithm that the action sets; `None` if it changes anything else. A cloud may

@@ -65,7 +65,7 @@ pub enum FloatingIpAction {
     Create(Option<IpAddr>),
 }
 
-/// Returns whether a floating IP was created for a Service.
+/// Returns true if a floating IP was created for a Service.
 pub fn is_managed(floating: &FloatingIp) -> bool {
     floating
         .standard
@@ -78,7 +78,7 @@ pub fn is_managed(floating: &FloatingIp) -> bool {
 /// # Errors
 /// The requested address is in use, or the Service needs a floating IP and may not have one
 /// created.
-pub fn plan(input: &FloatingIpInput<'_>) -> Result<FloatingIpAction, CloudError> {
+pub fn plan_floating_ip(input: &FloatingIpInput<'_>) -> Result<FloatingIpAction, CloudError> {
     if input.vip.is_ipv6() {
         return Ok(FloatingIpAction::None(input.vip));
     }
@@ -164,16 +164,16 @@ mod tests {
     fn an_external_service_keeps_what_it_has_or_gets_one() {
         let any = floating("f", "", Some("vip"));
         let asked: IpAddr = ASKED.parse().unwrap();
-        assert_eq!(plan(&at(Some(&any))).unwrap(), FloatingIpAction::None(asked));
-        assert_eq!(plan(&at(None)).unwrap(), FloatingIpAction::Create(None));
-        assert!(plan(&FloatingIpInput { owner: false, ..at(None) }).is_err());
+        assert_eq!(plan_floating_ip(&at(Some(&any))).unwrap(), FloatingIpAction::None(asked));
+        assert_eq!(plan_floating_ip(&at(None)).unwrap(), FloatingIpAction::Create(None));
+        assert!(plan_floating_ip(&FloatingIpInput { owner: false, ..at(None) }).is_err());
         assert_eq!(
-            plan(&FloatingIpInput { owner: false, ..at(Some(&any)) }).unwrap(),
+            plan_floating_ip(&FloatingIpInput { owner: false, ..at(Some(&any)) }).unwrap(),
             FloatingIpAction::None(asked)
         );
         let vip = "2001:db8::1".parse().unwrap();
         assert_eq!(
-            plan(&FloatingIpInput { vip, ..at(None) }).unwrap(),
+            plan_floating_ip(&FloatingIpInput { vip, ..at(None) }).unwrap(),
             FloatingIpAction::None(vip)
         );
     }
@@ -187,14 +187,14 @@ mod tests {
         );
         let theirs = floating("f", "mine", Some("vip"));
         let internal = |current| FloatingIpInput { internal: true, ..at(current) };
-        assert_eq!(plan(&internal(Some(&ours))).unwrap(), FloatingIpAction::Delete("f".into()));
-        assert_eq!(plan(&internal(Some(&theirs))).unwrap(), FloatingIpAction::Detach("f".into()));
+        assert_eq!(plan_floating_ip(&internal(Some(&ours))).unwrap(), FloatingIpAction::Delete("f".into()));
+        assert_eq!(plan_floating_ip(&internal(Some(&theirs))).unwrap(), FloatingIpAction::Detach("f".into()));
         assert_eq!(
-            plan(&FloatingIpInput { keep: true, ..internal(Some(&ours)) }).unwrap(),
+            plan_floating_ip(&FloatingIpInput { keep: true, ..internal(Some(&ours)) }).unwrap(),
             FloatingIpAction::Detach("f".into())
         );
         assert_eq!(
-            plan(&internal(None)).unwrap(),
+            plan_floating_ip(&internal(None)).unwrap(),
             FloatingIpAction::None("10.0.0.5".parse().unwrap())
         );
     }
@@ -205,14 +205,14 @@ mod tests {
         let asks = |lookup| FloatingIpInput { requested: Some(asked), lookup, ..at(None) };
         let free = Some(floating("f", "", None)).into();
         let taken = Some(floating("f", "", Some("other"))).into();
-        assert_eq!(plan(&asks(&AddressLookup::NotDone)).unwrap(), FloatingIpAction::LookUp(asked));
+        assert_eq!(plan_floating_ip(&asks(&AddressLookup::NotDone)).unwrap(), FloatingIpAction::LookUp(asked));
         assert_eq!(
-            plan(&asks(&AddressLookup::NotFound)).unwrap(),
+            plan_floating_ip(&asks(&AddressLookup::NotFound)).unwrap(),
             FloatingIpAction::Create(Some(asked))
         );
-        assert_eq!(plan(&asks(&free)).unwrap(), FloatingIpAction::Attach("f".into()));
+        assert_eq!(plan_floating_ip(&asks(&free)).unwrap(), FloatingIpAction::Attach("f".into()));
         assert!(
-            plan(&asks(&taken))
+            plan_floating_ip(&asks(&taken))
                 .unwrap_err()
                 .to_string()
                 .contains("in use")

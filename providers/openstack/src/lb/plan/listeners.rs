@@ -20,44 +20,44 @@ const DEFAULTS: Timeouts = Timeouts {
 };
 
 /// Returns the update of a listener and which fields differ.
-pub(super) fn differences(
+pub(super) fn diff_listener(
     input: &PlanInput<'_>,
     desired: &DesiredListener,
     observed: &Listener,
 ) -> Option<(ListenerUpdate, Vec<&'static str>)> {
     let mut update = ListenerUpdate::default();
-    let mut why = Vec::new();
+    let mut fields = Vec::new();
     if input.features.tags {
         let tags = input.ownership.tagged(&observed.tags);
         if tags != observed.tags {
             update.tags = Patch::Set(tags);
-            why.push("tags");
+            fields.push("tags");
         }
     }
     if i64::from(desired.connection_limit) != observed.connection_limit {
         update.connection_limit = Patch::Set(desired.connection_limit.into());
-        why.push("connection limit");
+        fields.push("connection limit");
     }
-    update_insert_headers(desired, observed, &mut update, &mut why);
+    update_insert_headers(desired, observed, &mut update, &mut fields);
     if let Some(container) = desired.tls_container.as_deref()
         && observed.default_tls_container_ref.as_deref() != Some(container)
     {
         update.default_tls_container_ref = Patch::Set(container.into());
-        why.push("certificate");
+        fields.push("certificate");
     }
     if let Some(timeouts) = &desired.timeouts {
-        set_timeouts(timeouts, observed, &mut update, &mut why);
+        set_timeouts(timeouts, observed, &mut update, &mut fields);
     }
     if let Some(allowed) = &desired.allowed
         && !has_allowed_cidrs(observed, allowed)
     {
         update.allowed_cidrs = Patch::Set(allowed.iter().map(ToString::to_string).collect());
-        why.push("source ranges");
+        fields.push("source ranges");
     }
-    if why.is_empty() {
+    if fields.is_empty() {
         return None;
     }
-    Some((update, why))
+    Some((update, fields))
 }
 
 /// Sets or removes `X-Forwarded-For`; other headers stay.
@@ -65,7 +65,7 @@ fn update_insert_headers(
     desired: &DesiredListener,
     observed: &Listener,
     update: &mut ListenerUpdate,
-    why: &mut Vec<&'static str>,
+    fields: &mut Vec<&'static str>,
 ) {
     let speaks_http =
         matches!(desired.protocol, ListenerProtocol::Http | ListenerProtocol::TerminatedHttps);
@@ -83,7 +83,7 @@ fn update_insert_headers(
         headers.remove(FORWARDED_FOR);
     }
     update.insert_headers = Patch::Set(headers);
-    why.push("headers");
+    fields.push("headers");
 }
 
 /// Sets the timeouts that differ.
@@ -91,7 +91,7 @@ fn set_timeouts(
     desired: &Timeouts,
     observed: &Listener,
     update: &mut ListenerUpdate,
-    why: &mut Vec<&'static str>,
+    fields: &mut Vec<&'static str>,
 ) {
     let fields = [
         (
@@ -128,11 +128,11 @@ fn set_timeouts(
         }
     }
     if differ {
-        why.push("timeouts");
+        fields.push("timeouts");
     }
 }
 
-/// Returns whether a listener admits exactly these networks. One that has no list, or an empty one,
+/// Returns true if a listener admits exactly these networks. One that has no list, or an empty one,
 /// admits everybody.
 fn has_allowed_cidrs(observed: &Listener, desired: &[IpNet]) -> bool {
     match observed.allowed_cidrs.as_deref() {

@@ -78,7 +78,7 @@ impl<'a> PlanInput<'a> {
         Some(group)
     }
 
-    /// Returns whether an existing listener sends to a node port.
+    /// Returns true if an existing listener sends to a node port.
     fn is_served(&self, desired: &DesiredLoadBalancer, protocol: &str, node_port: u16) -> bool {
         desired.listeners.iter().any(|listener| {
             transport(listener.protocol.as_str()).eq_ignore_ascii_case(protocol)
@@ -94,7 +94,7 @@ impl<'a> PlanInput<'a> {
 /// # Errors
 /// The load balancer cannot be shared like this: no tags, too many Services, an internal Service, a
 /// port in use.
-pub fn plan(
+pub fn plan_load_balancer(
     input: &PlanInput<'_>,
     desired: &DesiredLoadBalancer,
     members: &[Vec<DesiredMember>],
@@ -106,26 +106,26 @@ pub fn plan(
     }
     let mut actions = Vec::new();
     if input.ownership.former_names.is_none() {
-        actions.extend(own_tag(input));
+        actions.extend(plan_own_tag(input));
     }
-    actions.extend(renames::plan_children(input));
+    actions.extend(renames::plan_renames(input));
     // Octavia allows one listener on a port: the old one is deleted before the new one is created.
-    let (blocking, unused): (Vec<_>, Vec<_>) = undesired_listeners(input, desired)
+    let (blocking, unused): (Vec<_>, Vec<_>) = find_undesired_listeners(input, desired)
         .into_iter()
         .partition(|listener| blocks_new_listener(input, desired, listener));
     for listener in blocking {
-        let why = "its port needs another protocol";
-        actions.extend(delete_listener(input.observed, listener, why));
+        let reason = "its port needs another protocol";
+        actions.extend(plan_listener_deletion(input.observed, listener, reason));
     }
     for (listener, members) in desired.listeners.iter().zip(members) {
         actions.extend(plan_listener(input, listener, members));
     }
     for listener in unused {
-        actions.extend(delete_listener(input.observed, listener, "no Service port uses it"));
+        actions.extend(plan_listener_deletion(input.observed, listener, "no Service port uses it"));
     }
-    actions.extend(unused_pools(input));
+    actions.extend(plan_unused_pools(input));
     if input.ownership.former_names.is_some() {
-        actions.extend(own_tag(input));
+        actions.extend(plan_own_tag(input));
     }
     Ok(actions)
 }
@@ -137,7 +137,7 @@ pub fn plan_members_only(
     members: &[Vec<DesiredMember>],
 ) -> Vec<PlannedAction> {
     let mut actions = Vec::new();
-    for existing in existing_pools(input, desired, members) {
+    for existing in find_existing_pools(input, desired, members) {
         actions.extend(pools::plan_members(
             input,
             existing.listener,
@@ -156,7 +156,7 @@ pub fn plan_members_of_invalid(
     members: &[Vec<DesiredMember>],
 ) -> Vec<PlannedAction> {
     let mut actions = Vec::new();
-    for existing in existing_pools(input, desired, members) {
+    for existing in find_existing_pools(input, desired, members) {
         let Some(serving) = input
             .observed
             .members
@@ -198,7 +198,7 @@ struct ExistingPool<'a> {
 
 /// Returns the existing pools of the desired listeners. Ports without a node port are left out:
 /// their members are not known, so those that serve stay.
-fn existing_pools<'a>(
+fn find_existing_pools<'a>(
     input: &PlanInput<'a>,
     desired: &'a DesiredLoadBalancer,
     members: &'a [Vec<DesiredMember>],
@@ -225,7 +225,7 @@ pub fn plan_removal_from_shared(
     let mut actions = Vec::new();
     for listener in &observed.listeners {
         if ownership.owns_listener(listener) {
-            actions.extend(delete_listener(observed, listener, "its Service is deleted"));
+            actions.extend(plan_listener_deletion(observed, listener, "its Service is deleted"));
         }
     }
     let mut other_tags = observed.load_balancer.tags.clone();
@@ -246,19 +246,19 @@ pub fn plan_removal_from_shared(
 
 /// Plans to remove everything from a load balancer that is to be deleted.
 pub fn plan_clear(observed: &ObservedLoadBalancer) -> Vec<PlannedAction> {
-    let why = "its load balancer is to be deleted";
+    let reason = "its load balancer is to be deleted";
     let mut actions = Vec::new();
     for pool in &observed.pools {
         if let Some(monitor) = &pool.monitor.healthmonitor_id {
             let delete_monitor = ActionKind::DeleteMonitor(monitor.clone());
-            actions.push(PlannedAction::new(delete_monitor, &**monitor, why));
+            actions.push(PlannedAction::new(delete_monitor, &**monitor, reason));
         }
         let delete_pool = ActionKind::DeletePool(pool.id.clone());
-        actions.push(PlannedAction::new(delete_pool, &*pool.name, why));
+        actions.push(PlannedAction::new(delete_pool, &*pool.name, reason));
     }
     for listener in &observed.listeners {
         let delete_listener = ActionKind::DeleteListener(listener.id.clone());
-        actions.push(PlannedAction::new(delete_listener, &*listener.name, why));
+        actions.push(PlannedAction::new(delete_listener, &*listener.name, reason));
     }
     actions
 }
@@ -297,7 +297,7 @@ fn check_sharing(
     Ok(())
 }
 
-/// Returns whether a listener is on the port of a desired one. Octavia compares transports: HTTP
+/// Returns true if a listener is on the port of a desired one. Octavia compares transports: HTTP
 /// counts as TCP.
 fn has_port_of(observed: &Listener, desired: &DesiredListener) -> bool {
     transport(observed.protocol.as_str()) == transport(desired.protocol.as_str())
@@ -325,29 +325,29 @@ pub fn check_port_conflict(
 
 /// Plans to set the Service's tag on the load balancer, and its new name if the cluster was
 /// renamed.
-fn own_tag(input: &PlanInput<'_>) -> Option<PlannedAction> {
+fn plan_own_tag(input: &PlanInput<'_>) -> Option<PlannedAction> {
     let load_balancer = &input.observed.load_balancer;
     let ownership = input.ownership;
     let mut update = LoadBalancerUpdate::default();
-    let mut why = Vec::new();
+    let mut reasons = Vec::new();
     let tags = ownership.tagged(&load_balancer.tags);
     if input.features.tags && tags != load_balancer.tags {
         update.tags = Patch::Set(tags);
-        why.push("the Service's tag is missing");
+        reasons.push("the Service's tag is missing");
     }
     if let Some(former) = &ownership.former_names
         && *former.name == *load_balancer.name
     {
         update.name = Patch::Set(ownership.name.to_string());
-        why.push("the cluster was renamed");
+        reasons.push("the cluster was renamed");
     }
-    if why.is_empty() {
+    if reasons.is_empty() {
         return None;
     }
     Some(PlannedAction::new(
         ActionKind::UpdateLoadBalancer(update),
         &*load_balancer.name,
-        why.join(", "),
+        reasons.join(", "),
     ))
 }
 
@@ -369,7 +369,7 @@ fn plan_listener(
             ));
         }
         Some(listener) => {
-            if let Some((update, fields)) = listeners::differences(input, desired, listener) {
+            if let Some((update, fields)) = listeners::diff_listener(input, desired, listener) {
                 actions.push(PlannedAction::new(
                     ActionKind::UpdateListener(listener.id.clone(), Box::new(update)),
                     &*listener.name,
@@ -379,12 +379,12 @@ fn plan_listener(
         }
     }
     let pool = observed.and_then(|listener| input.observed.pool_of(listener));
-    actions.extend(pools::plan(input, desired, members, pool));
+    actions.extend(pools::plan_pool(input, desired, members, pool));
     actions
 }
 
 /// Returns listeners of this Service that no port needs.
-fn undesired_listeners<'a>(
+fn find_undesired_listeners<'a>(
     input: &PlanInput<'a>,
     desired: &DesiredLoadBalancer,
 ) -> Vec<&'a Listener> {
@@ -400,7 +400,7 @@ fn undesired_listeners<'a>(
         .collect()
 }
 
-/// Returns whether a listener is on the port of one that has to be created.
+/// Returns true if a listener is on the port of one that has to be created.
 fn blocks_new_listener(
     input: &PlanInput<'_>,
     desired: &DesiredLoadBalancer,
@@ -414,25 +414,25 @@ fn blocks_new_listener(
 
 /// Plans to delete a listener: its pool first, since a pool without its listener is hard to find
 /// again.
-fn delete_listener(
+fn plan_listener_deletion(
     observed: &ObservedLoadBalancer,
     listener: &Listener,
-    why: &str,
+    reason: &str,
 ) -> Vec<PlannedAction> {
     let mut actions = Vec::new();
     if let Some(pool) = observed.pool_of(listener)
         && pool.listeners.iter().all(|parent| parent.id == listener.id)
     {
         let delete_pool = ActionKind::DeletePool(pool.id.clone());
-        actions.push(PlannedAction::new(delete_pool, &*pool.name, why));
+        actions.push(PlannedAction::new(delete_pool, &*pool.name, reason));
     }
     let delete_listener = ActionKind::DeleteListener(listener.id.clone());
-    actions.push(PlannedAction::new(delete_listener, &*listener.name, why));
+    actions.push(PlannedAction::new(delete_listener, &*listener.name, reason));
     actions
 }
 
 /// Plans to delete pools that are named as this Service's and serve no listener.
-fn unused_pools(input: &PlanInput<'_>) -> Vec<PlannedAction> {
+fn plan_unused_pools(input: &PlanInput<'_>) -> Vec<PlannedAction> {
     let mut actions = Vec::new();
     for pool in &input.observed.pools {
         if names::is_pool_of(&pool.name, input.name) && !serves_listener(input.observed, pool) {

@@ -17,15 +17,15 @@ use crate::lb::{
 };
 
 /// Returns the update of a pool and which fields differ.
-pub(super) fn differences(
+pub(super) fn diff_pool(
     desired: &DesiredPool,
     observed: &Pool,
 ) -> Option<(PoolUpdate, Vec<&'static str>)> {
     let mut update = PoolUpdate::default();
-    let mut why = Vec::new();
+    let mut fields = Vec::new();
     if *desired.method != *observed.lb_algorithm.as_str() {
         update.lb_algorithm = Patch::Set(LbAlgorithm::from(&*desired.method));
-        why.push("algorithm");
+        fields.push("algorithm");
     }
     let is_by_source = observed
         .session_persistence
@@ -33,20 +33,20 @@ pub(super) fn differences(
         .is_some_and(|persistence| persistence.kind == PersistenceType::SourceIp);
     if desired.session_persistence && !is_by_source {
         update.session_persistence = Patch::Set(SessionPersistence::SOURCE_IP);
-        why.push("session affinity");
+        fields.push("session affinity");
     } else if !desired.session_persistence && observed.session_persistence.is_some() {
         update.session_persistence = Patch::Clear;
-        why.push("session affinity");
+        fields.push("session affinity");
     }
-    if why.is_empty() {
+    if fields.is_empty() {
         return None;
     }
-    Some((update, why))
+    Some((update, fields))
 }
 
 /// Plans a listener's pool with members and monitor. `observed`: the existing pool, if there is
 /// one.
-pub(super) fn plan(
+pub(super) fn plan_pool(
     input: &PlanInput<'_>,
     desired: &DesiredListener,
     members: &[DesiredMember],
@@ -58,10 +58,10 @@ pub(super) fn plan(
     if let Some(pool) = observed
         && kept.is_none()
     {
-        let why =
+        let reason =
             format!("its protocol is {} and not {}", pool.protocol, desired.pool.protocol.as_str());
         let delete_pool = ActionKind::DeletePool(pool.id.clone());
-        actions.push(PlannedAction::new(delete_pool, &*pool.name, why));
+        actions.push(PlannedAction::new(delete_pool, &*pool.name, reason));
     }
     match kept {
         None => {
@@ -76,7 +76,7 @@ pub(super) fn plan(
             ));
         }
         Some(pool) => {
-            if let Some((update, fields)) = differences(&desired.pool, pool) {
+            if let Some((update, fields)) = diff_pool(&desired.pool, pool) {
                 actions.push(PlannedAction::new(
                     ActionKind::UpdatePool(pool.id.clone(), Box::new(update)),
                     &*pool.name,
@@ -104,17 +104,17 @@ pub(super) fn plan_members(
         observed = input.observed.members_of(pool);
     }
     let diff = MemberDiff::new(input, members, observed);
-    let Some(why) = diff.reason() else {
+    let Some(reason) = diff.describe() else {
         return Vec::new();
     };
     let pool_id = pool.map(|pool| pool.id.clone());
     if !input.serial_api_calls {
-        let set_members = ActionKind::SetMembers(pool_id, diff.list(input));
-        return vec![PlannedAction::new(set_members, object, why)];
+        let set_members = ActionKind::SetMembers(pool_id, diff.batch_members(input));
+        return vec![PlannedAction::new(set_members, object, reason)];
     }
-    diff.single_changes(input, pool_id.as_deref())
+    diff.single_member_actions(input, pool_id.as_deref())
         .into_iter()
-        .map(|change| PlannedAction::new(change, object.clone(), &*why))
+        .map(|change| PlannedAction::new(change, object.clone(), &*reason))
         .collect()
 }
 
@@ -183,7 +183,7 @@ impl<'a> MemberDiff<'a> {
     }
 
     /// Describes the differences; `None` if there are none.
-    fn reason(&self) -> Option<String> {
+    fn describe(&self) -> Option<String> {
         let counts = [
             (self.missing, "missing"),
             (self.surplus, "surplus"),
@@ -214,7 +214,7 @@ impl<'a> MemberDiff<'a> {
     }
 
     /// Returns the complete list for a batch update.
-    fn list(&self, input: &PlanInput<'_>) -> Vec<MemberCreate> {
+    fn batch_members(&self, input: &PlanInput<'_>) -> Vec<MemberCreate> {
         let to_recreate = self.members_to_recreate();
         let mut bodies = Vec::new();
         for (address, member) in self.addresses.iter().zip(self.desired) {
@@ -235,7 +235,7 @@ impl<'a> MemberDiff<'a> {
 
     /// Returns the changes of single members. Missing ones are created first, so that there is
     /// always a member that serves.
-    fn single_changes(&self, input: &PlanInput<'_>, pool: Option<&str>) -> Vec<ActionKind> {
+    fn single_member_actions(&self, input: &PlanInput<'_>, pool: Option<&str>) -> Vec<ActionKind> {
         let mut creations = Vec::new();
         let mut updates = Vec::new();
         for (address, member) in self.addresses.iter().zip(self.desired) {
@@ -281,7 +281,7 @@ impl<'a> MemberDiff<'a> {
     }
 }
 
-/// Returns whether a member is in another subnet than the one that is set. Upstream sets no subnet
+/// Returns true if a member is in another subnet than the one that is set. Upstream sets no subnet
 /// for members that it creates one by one, and they serve.
 fn is_in_wrong_subnet(input: &PlanInput<'_>, observed: &ObservedMember) -> bool {
     if input.exact_subnet.is_none() || (input.serial_api_calls && observed.subnet.is_none()) {
@@ -290,7 +290,7 @@ fn is_in_wrong_subnet(input: &PlanInput<'_>, observed: &ObservedMember) -> bool 
     observed.subnet.as_deref() != input.exact_subnet
 }
 
-/// Returns whether a member differs in what can be updated.
+/// Returns true if a member differs in what can be updated.
 fn is_changed(desired: &DesiredMember, observed: &ObservedMember) -> bool {
     observed.weight != 1 || observed.monitor_port != desired.monitor_port
 }
@@ -305,9 +305,9 @@ pub(super) fn plan_monitor(
     let mut actions = Vec::new();
     let Some(desired_monitor) = &desired.pool.monitor else {
         if let Some(monitor) = observed {
-            let why = "health checks are disabled";
+            let reason = "health checks are disabled";
             let delete_monitor = ActionKind::DeleteMonitor(monitor.id.clone());
-            actions.push(PlannedAction::new(delete_monitor, &*monitor.name, why));
+            actions.push(PlannedAction::new(delete_monitor, &*monitor.name, reason));
         }
         return actions;
     };
@@ -316,9 +316,9 @@ pub(super) fn plan_monitor(
     if let Some(monitor) = observed
         && kept.is_none()
     {
-        let why = format!("its type is {} and not {}", monitor.kind, desired_monitor.kind.as_str());
+        let reason = format!("its type is {} and not {}", monitor.kind, desired_monitor.kind.as_str());
         let delete_monitor = ActionKind::DeleteMonitor(monitor.id.clone());
-        actions.push(PlannedAction::new(delete_monitor, &*monitor.name, why));
+        actions.push(PlannedAction::new(delete_monitor, &*monitor.name, reason));
     }
     let body = body::monitor(desired_monitor, desired.index, input.name);
     match kept {
@@ -331,7 +331,7 @@ pub(super) fn plan_monitor(
             ));
         }
         Some(monitor) => {
-            if let Some(update) = monitor_update(&body, monitor) {
+            if let Some(update) = diff_monitor(&body, monitor) {
                 actions.push(PlannedAction::new(
                     ActionKind::UpdateMonitor(monitor.id.clone(), Box::new(update)),
                     &*monitor.name,
@@ -345,17 +345,17 @@ pub(super) fn plan_monitor(
 
 /// Returns the update of a monitor; `None` if nothing differs. Numbers are sent together, texts
 /// only where they differ.
-fn monitor_update(
+fn diff_monitor(
     desired: &HealthMonitorCreate,
     observed: &HealthMonitor,
 ) -> Option<HealthMonitorUpdate> {
     let max_retries_down = desired
         .max_retries_down
         .unwrap_or(observed.max_retries_down);
-    let url_path = text_update(desired.url_path.as_ref(), observed.url_path.as_ref());
-    let http_method = text_update(desired.http_method.as_ref(), observed.http_method.as_ref());
+    let url_path = diff_text(desired.url_path.as_ref(), observed.url_path.as_ref());
+    let http_method = diff_text(desired.http_method.as_ref(), observed.http_method.as_ref());
     let expected_codes =
-        text_update(desired.expected_codes.as_ref(), observed.expected_codes.as_ref());
+        diff_text(desired.expected_codes.as_ref(), observed.expected_codes.as_ref());
     if desired.delay == observed.delay
         && desired.timeout == observed.timeout
         && desired.max_retries == observed.max_retries
@@ -379,7 +379,7 @@ fn monitor_update(
 }
 
 /// Returns the update of a text field, which is kept where no text is desired.
-fn text_update(desired: Option<&String>, observed: Option<&String>) -> Patch<String> {
+fn diff_text(desired: Option<&String>, observed: Option<&String>) -> Patch<String> {
     match desired {
         Some(text) if desired != observed => Patch::Set(text.clone()),
         _ => Patch::Keep,

@@ -12,7 +12,7 @@ const REASON: &str = "the cluster was renamed";
 /// Plans to put the cluster's new name into the names of this Service's listeners, pools and
 /// monitors, and on its own load balancer into those of others too. The tags of this Service's
 /// listeners are compared with their other fields.
-pub(super) fn plan_children(input: &PlanInput<'_>) -> Vec<PlannedAction> {
+pub(super) fn plan_renames(input: &PlanInput<'_>) -> Vec<PlannedAction> {
     let ownership = input.ownership;
     let mut actions = Vec::new();
     for listener in &input.observed.listeners {

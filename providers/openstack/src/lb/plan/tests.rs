@@ -158,9 +158,9 @@ impl<'a> Case<'a> {
             .wanted
             .listeners
             .iter()
-            .map(|l| crate::lb::desired_members::members(&l.pool, &backends))
+            .map(|l| crate::lb::desired_members::build_members(&l.pool, &backends))
             .collect();
-        self.side(|side| plan(side, self.wanted, &members, 2))
+        self.side(|side| plan_load_balancer(side, self.wanted, &members, 2))
     }
 
     fn steps(&self) -> Vec<String> {
@@ -545,7 +545,7 @@ fn a_balancer_is_shared_within_limits() {
     let web = wanted(&[80], &[]);
     let error = Case::new(&shared, &web).side(|side| {
         let side = PlanInput { features: Features::of((2, 4), &Driver::parse("")), ..*side };
-        plan(&side, &web, &[Vec::new()], 2).unwrap_err()
+        plan_load_balancer(&side, &web, &[Vec::new()], 2).unwrap_err()
     });
     assert!(error.to_string().contains("no tags"), "{error}");
 }
@@ -608,7 +608,7 @@ fn members_alone_are_compared_when_only_nodes_changed() {
     let members: Vec<_> = web
         .listeners
         .iter()
-        .map(|l| crate::lb::desired_members::members(&l.pool, &backends(&["10.0.0.12"])))
+        .map(|l| crate::lb::desired_members::build_members(&l.pool, &backends(&["10.0.0.12"])))
         .collect();
     let steps = Case::new(&there, &web).side(|side| plan_members_only(side, &web, &members));
     assert_eq!(
@@ -626,7 +626,7 @@ fn members_follow_nodes_whatever_else_is_wanted_of_their_listener() {
     {
         let web = wanted(&[80], &[(annotation, value)]);
         let members =
-            crate::lb::desired_members::members(&web.listeners[0].pool, &backends(&["10.0.0.12"]));
+            crate::lb::desired_members::build_members(&web.listeners[0].pool, &backends(&["10.0.0.12"]));
         let steps = Case::new(&there, &web).side(|side| plan_members_only(side, &web, &[members]));
         assert_eq!(
             steps.iter().map(short).collect::<Vec<_>>(),

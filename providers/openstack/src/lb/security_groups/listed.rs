@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{
     SecurityGroupTask,
-    plan::{Rule, RuleDiff, diff, is_of_server, ports_to_add, ports_to_remove},
+    plan::{Rule, RuleDiff, diff_rules, is_of_server, ports_to_add, ports_to_remove},
 };
 
 /// Ports of servers.
@@ -63,12 +63,12 @@ pub struct ListedSecurityGroup {
 }
 
 impl ListedSecurityGroup {
-    /// Returns whether nothing has to be done to have these rules and members.
+    /// Returns true if nothing has to be done to have these rules and members.
     pub(super) fn is_in_sync(&self, task: SecurityGroupTask<'_>, rules: &BTreeSet<Rule>) -> bool {
         let [group] = &self.groups[..] else {
             return false;
         };
-        if diff(rules, &group.security_group_rules) != RuleDiff::default() {
+        if diff_rules(rules, &group.security_group_rules) != RuleDiff::default() {
             return false;
         }
         let mut backend_ports = Vec::new();

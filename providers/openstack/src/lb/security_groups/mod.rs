@@ -16,9 +16,9 @@ use parking_lot::Mutex;
 
 use self::{
     listed::ListedSecurityGroup,
-    plan::{RuleDiff, desired_rules, diff, ports_to_add, ports_to_remove},
+    plan::{RuleDiff, desired_rules, diff_rules, ports_to_add, ports_to_remove},
 };
-use super::{api::Api, model::SecurityGroupSpec, names::GROUP_PREFIX, sync_state::pause};
+use super::{api::Api, model::SecurityGroupSpec, names::GROUP_PREFIX, sync_state::retry_delay};
 use crate::{
     client::{ErrorClass, OpenStackError},
     lb::desired_members::NodeBackend,
@@ -82,7 +82,7 @@ impl SecurityGroupManager {
         api: Api<'_>,
         task: SecurityGroupTask<'_>,
     ) -> Result<Vec<String>, CloudError> {
-        let mut changes = self.plan(api, task).await?;
+        let mut changes = self.find_changes(api, task).await?;
         let group = match changes.group.take() {
             Some(group) => group,
             None => {
@@ -90,18 +90,18 @@ impl SecurityGroupManager {
                 let created = api
                     .create_group(&task.group.name, &task.group.description)
                     .await?;
-                let rules = desired_rules(task.group, &self.network(api, task.subnet).await?);
-                changes.rules = diff(&rules, &created.security_group_rules);
+                let rules = desired_rules(task.group, &self.subnet_cidr(api, task.subnet).await?);
+                changes.rules = diff_rules(&rules, &created.security_group_rules);
                 created
             }
         };
         Self::create_rules(api, &group.id, &changes.rules.missing).await?;
         for port in &changes.ports_to_add {
-            self.set(api, port, &PortMembership::of(&group.id), "its node is a member")
+            self.set_membership(api, port, &PortMembership::of(&group.id), "its node is a member")
                 .await?;
         }
         for port in &changes.ports_to_remove {
-            self.set(
+            self.set_membership(
                 api,
                 port,
                 &PortMembership::not_of(&group.id),
@@ -143,7 +143,7 @@ impl SecurityGroupManager {
         api: Api<'_>,
         task: SecurityGroupTask<'_>,
     ) -> Result<Vec<PlannedChange>, CloudError> {
-        let changes = self.plan(api, task).await?;
+        let changes = self.find_changes(api, task).await?;
         let group = &task.group.name;
         let mut planned = Vec::new();
         if changes.group.is_none() {
@@ -168,7 +168,7 @@ impl SecurityGroupManager {
         Ok(planned)
     }
 
-    /// Returns whether a shared listing shows that nothing has to change.
+    /// Returns true if a shared listing shows that nothing has to change.
     pub(super) async fn listing_shows_in_sync(
         &self,
         api: Api<'_>,
@@ -176,21 +176,21 @@ impl SecurityGroupManager {
         listed: &ListedSecurityGroup,
     ) -> Result<bool, CloudError> {
         Ok(listed
-            .is_in_sync(task, &desired_rules(task.group, &self.network(api, task.subnet).await?)))
+            .is_in_sync(task, &desired_rules(task.group, &self.subnet_cidr(api, task.subnet).await?)))
     }
 
     /// Reads the group, its rules and ports, and compares them with the task.
-    async fn plan(
+    async fn find_changes(
         &self,
         api: Api<'_>,
         task: SecurityGroupTask<'_>,
     ) -> Result<SecurityGroupChanges, CloudError> {
-        let group = find(api, &task.group.name).await?;
-        let rules = desired_rules(task.group, &self.network(api, task.subnet).await?);
+        let group = find_group(api, &task.group.name).await?;
+        let rules = desired_rules(task.group, &self.subnet_cidr(api, task.subnet).await?);
         let observed = group
             .as_ref()
             .map_or(&[][..], |group| &group.security_group_rules);
-        let rules = diff(&rules, observed);
+        let rules = diff_rules(&rules, observed);
         let servers: Vec<&str> = task
             .backends
             .iter()
@@ -218,7 +218,7 @@ impl SecurityGroupManager {
     }
 
     /// Returns the network of a subnet.
-    async fn network(&self, api: Api<'_>, subnet: &str) -> Result<IpNet, CloudError> {
+    async fn subnet_cidr(&self, api: Api<'_>, subnet: &str) -> Result<IpNet, CloudError> {
         if let Some(network) = self.networks.lock().get(subnet) {
             return Ok(*network);
         }
@@ -238,7 +238,7 @@ impl SecurityGroupManager {
         self.names.lock().existing.insert(name.into());
     }
 
-    /// Returns whether a group of this name may exist. All groups are listed once: most clouds have
+    /// Returns true if a group of this name may exist. All groups are listed once: most clouds have
     /// none for Services.
     pub(super) async fn may_exist(&self, api: Api<'_>, name: &str) -> Result<bool, OpenStackError> {
         {
@@ -272,7 +272,7 @@ impl SecurityGroupManager {
         if !self.may_exist(api, name).await? {
             return Ok(Progress::Done);
         }
-        let progress = match find(api, name).await? {
+        let progress = match find_group(api, name).await? {
             Some(group) if is_ours(&group) => self.delete(api, &group).await?,
             _ => Progress::Done,
         };
@@ -288,20 +288,20 @@ impl SecurityGroupManager {
         api: Api<'_>,
         group: &SecurityGroup,
     ) -> Result<Progress, CloudError> {
-        let why = "its Service is deleted";
+        let reason = "its Service is deleted";
         for port in &api.ports(&[("security_groups", &group.id)]).await? {
-            self.set(api, port, &PortMembership::not_of(&group.id), why)
+            self.set_membership(api, port, &PortMembership::not_of(&group.id), reason)
                 .await?;
             // Old upstream releases set such a tag.
             if port.standard.tags.contains(&group.id) {
                 api.delete_port_tag(&port.id, &group.id).await?;
             }
         }
-        match api.delete_group(&group.id, why).await {
+        match api.delete_group(&group.id, reason).await {
             Ok(()) => Ok(Progress::Done),
             Err(error) if error.class() == ErrorClass::Conflict => {
-                let why = format!("security group {} is in use: {error}", group.name).into();
-                Ok(Progress::Pending { after: pause(api.op), why })
+                let reason = format!("security group {} is in use: {error}", group.name).into();
+                Ok(Progress::Pending { after: retry_delay(api.op), why: reason })
             }
             Err(error) => Err(error.into()),
         }
@@ -309,12 +309,12 @@ impl SecurityGroupManager {
 
     /// Changes the groups of a port, unless somebody changed it since it was read; then it is read
     /// again. A port that does not exist needs nothing.
-    async fn set(
+    async fn set_membership(
         &self,
         api: Api<'_>,
         port: &Port,
         desired: &PortMembership<'_>,
-        why: &str,
+        reason: &str,
     ) -> Result<(), CloudError> {
         let _guard = api.op.wait_shared(self.port_lock.lock()).await;
         let mut port = Cow::Borrowed(port);
@@ -322,7 +322,7 @@ impl SecurityGroupManager {
             let Some(groups) = desired.groups_to_set(&port) else {
                 return Ok(());
             };
-            match api.set_groups(&port, groups, why).await {
+            match api.set_groups(&port, groups, reason).await {
                 Err(error) if error.class() == ErrorClass::Changed => {
                     match api.port(&port.id).await? {
                         Some(current) => port = Cow::Owned(current),
@@ -372,7 +372,7 @@ impl<'a> PortMembership<'a> {
     }
 }
 
-async fn find(api: Api<'_>, name: &str) -> Result<Option<SecurityGroup>, CloudError> {
+async fn find_group(api: Api<'_>, name: &str) -> Result<Option<SecurityGroup>, CloudError> {
     let mut found = api.groups(&[("name", name)]).await?;
     found.retain(|group| group.name == name);
     if found.len() > 1 {

@@ -120,7 +120,7 @@ pub struct RuleDiff {
 }
 
 /// Compares rules. Of equal rules one stays.
-pub fn diff(desired: &BTreeSet<Rule>, observed: &[SecurityGroupRule]) -> RuleDiff {
+pub fn diff_rules(desired: &BTreeSet<Rule>, observed: &[SecurityGroupRule]) -> RuleDiff {
     let mut kept = BTreeSet::new();
     let mut surplus = Vec::new();
     for rule in observed {
@@ -179,7 +179,7 @@ pub fn ports_to_remove<'a>(
         .collect()
 }
 
-/// Returns whether a port belongs to a server.
+/// Returns true if a port belongs to a server.
 pub fn is_of_server(port: &Port) -> bool {
     ["compute:", "baremetal:"]
         .iter()
@@ -287,7 +287,7 @@ mod tests {
             ),
         ];
         for (case, wanted, there, create, delete) in cases {
-            let RuleDiff { missing, surplus } = diff(&wanted.into_iter().collect(), &there);
+            let RuleDiff { missing, surplus } = diff_rules(&wanted.into_iter().collect(), &there);
             assert_eq!((missing, ids(&surplus)), (create, delete), "{case}");
         }
     }
@@ -296,7 +296,7 @@ mod tests {
     fn a_rule_for_a_group_is_never_the_wanted_one() {
         let mut rule = seen("a", Direction::Ingress, Some("tcp"), Some(80), Some("10.0.0.0/24"));
         rule.remote_group_id = Some("g".into());
-        let RuleDiff { missing, surplus } = diff(&[tcp(80, "10.0.0.0/24")].into(), &[rule]);
+        let RuleDiff { missing, surplus } = diff_rules(&[tcp(80, "10.0.0.0/24")].into(), &[rule]);
         assert_eq!((missing.len(), ids(&surplus)), (1, vec!["a"]));
     }
 
@@ -395,7 +395,7 @@ mod tests {
         ) {
             let subnet: IpNet = "10.0.0.0/24".parse().unwrap();
             let wanted: BTreeSet<Rule> = ports.iter().map(|(protocol, port)| Rule::ingress(protocol, *port, &subnet)).collect();
-            let RuleDiff { missing, surplus } = diff(&wanted, &there);
+            let RuleDiff { missing, surplus } = diff_rules(&wanted, &there);
             let mut after: Vec<_> = there.iter().filter(|rule| !surplus.contains(&rule.id)).cloned().collect();
             after.extend(missing.iter().enumerate().map(|(at, rule)| {
                 let port = rule.ports.map(|(port, _)| port);
@@ -404,11 +404,11 @@ mod tests {
             let kept: Vec<Rule> = after.iter().map(Rule::from).collect();
             prop_assert_eq!(kept.len(), wanted.len(), "each once");
             prop_assert_eq!(kept.into_iter().collect::<BTreeSet<_>>(), wanted.clone());
-            prop_assert_eq!(diff(&wanted, &after), RuleDiff::default());
+            prop_assert_eq!(diff_rules(&wanted, &after), RuleDiff::default());
             // In another order the same are missing, and as many are surplus.
             let mut turned = there.clone();
             turned.rotate_left(by.min(there.len()));
-            let RuleDiff { missing: also_missing, surplus: also_surplus } = diff(&wanted, &turned);
+            let RuleDiff { missing: also_missing, surplus: also_surplus } = diff_rules(&wanted, &turned);
             prop_assert_eq!((also_missing, also_surplus.len()), (missing, surplus.len()));
         }
 

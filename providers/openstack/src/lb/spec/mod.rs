@@ -1,13 +1,13 @@
 //! Parses a Service: the desired state, from its spec, its annotations and the configuration alone.
 //!
-//! Pure: no request, no clock. All errors are found at once: an invalid value is replaced by a
-//! harmless one, so that the errors after it are found too.
+//! Parsing is pure: it sends no request and reads no clock. It finds all errors at once, because an
+//! invalid value is replaced by a harmless one and parsing continues.
 
 mod networks;
 mod notices;
 mod ports;
 
-pub use self::networks::{member_subnet, vip_network, vip_subnet};
+pub use self::networks::{choose_member_subnet, choose_vip_network, choose_vip_subnet};
 
 use std::net::IpAddr;
 
@@ -30,15 +30,15 @@ use super::{
 pub struct ParsedService {
     /// The desired state, or every validation error.
     pub desired: Result<Box<DesiredLoadBalancer>, Vec<FieldError>>,
-    /// For an invalid Service: the desired state with harmless values in place of invalid ones. It
-    /// is used for the members of an existing load balancer, and for the rules that let it reach
-    /// them; client networks are left out.
+    /// The desired state of an invalid Service, with harmless values in place of invalid ones and
+    /// without client networks. It is used only to update the members of an existing load balancer
+    /// and the rules that let it reach them.
     pub tolerant: Option<Box<DesiredLoadBalancer>>,
     /// Notices for the owner of the Service.
     pub notices: Vec<ServiceNotice>,
 }
 
-/// State that the functions of this module share while they parse.
+/// Input and intermediate results that the functions of this module share.
 pub(super) struct SpecReader<'a> {
     pub(super) service: &'a ServiceView,
     pub(super) settings: &'a LoadBalancerSettings,
@@ -57,7 +57,7 @@ impl SpecReader<'_> {
     }
 }
 
-/// Parses a Service.
+/// Parses a Service into its desired state, validation errors and notices.
 pub fn parse(
     service: &ServiceView,
     settings: &LoadBalancerSettings,
@@ -80,11 +80,11 @@ pub fn parse(
         forwarded_for,
     };
     reject_unsupported(&mut reader);
-    let desired = desired_load_balancer(&mut reader, cluster);
+    let desired = build_desired(&mut reader, cluster);
     notices::collect_notices(&mut reader, &desired);
     let found = reader.annotations.finish();
     let mut notices = reader.notices;
-    notices::ignored_values(&mut notices, &found.ignored);
+    notices::add_ignored_values(&mut notices, &found.ignored);
     if found.errors.is_empty() {
         return ParsedService { desired: Ok(Box::new(desired)), tolerant: None, notices };
     }
@@ -96,8 +96,8 @@ pub fn parse(
     }
 }
 
-/// Leaves out a security group whose rules an invalid Service does not determine: client networks
-/// may be wrong, and with an unknown class the subnet of members is not known.
+/// Removes the security group if an invalid Service does not determine its rules. The client
+/// networks may be wrong, and with an unknown class the subnet of members is unknown too.
 fn without_unreliable_rules(
     desired: DesiredLoadBalancer,
     errors: &[FieldError],
@@ -111,18 +111,18 @@ fn without_unreliable_rules(
     DesiredLoadBalancer { security_group, ..desired }
 }
 
-fn desired_load_balancer(reader: &mut SpecReader<'_>, cluster: &str) -> DesiredLoadBalancer {
+fn build_desired(reader: &mut SpecReader<'_>, cluster: &str) -> DesiredLoadBalancer {
     let service = reader.service;
     let owner = ServiceKey {
         namespace: service.namespace.clone(),
         name: service.name.clone(),
         uid: service.uid.clone(),
     };
-    let sources = source_ranges(reader);
-    let listeners = ports::read(reader, &sources);
-    let networks = networks::read(reader);
+    let sources = read_source_ranges(reader);
+    let listeners = ports::read_listeners(reader, &sources);
+    let networks = networks::read_networks(reader);
     let node_labels = match reader.annotations.given(&annotations::NODE_SELECTOR) {
-        Some(text) => annotations::selector(text),
+        Some(text) => annotations::parse_selector(text),
         None => reader.settings.node_selector.clone(),
     };
     DesiredLoadBalancer {
@@ -135,14 +135,14 @@ fn desired_load_balancer(reader: &mut SpecReader<'_>, cluster: &str) -> DesiredL
         vip_subnet: networks.vip_subnet,
         family: reader.family(),
         node_labels,
-        security_group: security_group(reader, cluster, &owner, sources),
-        status_format: status_format(reader),
+        security_group: build_security_group(reader, cluster, &owner, sources),
+        status_format: read_status_format(reader),
         listeners,
         owner,
     }
 }
 
-/// Records what cannot be served at all.
+/// Records errors for Services that cannot be served at all.
 fn reject_unsupported(reader: &mut SpecReader<'_>) {
     if reader.service.ports.is_empty() {
         reader
@@ -170,9 +170,9 @@ fn reject_unsupported(reader: &mut SpecReader<'_>) {
     }
 }
 
-/// Reads the client networks: those of the VIP's address family, and all of that family unless the
-/// Service sets some.
-fn source_ranges(reader: &mut SpecReader<'_>) -> Vec<IpNet> {
+/// Reads the client networks of the VIP's address family. Without any in the Service, all clients
+/// are admitted.
+fn read_source_ranges(reader: &mut SpecReader<'_>) -> Vec<IpNet> {
     let family = reader.family().unwrap_or(IpFamily::V4);
     let everywhere = match family {
         IpFamily::V4 => IpNet::V4(Ipv4Net::default()),
@@ -182,7 +182,7 @@ fn source_ranges(reader: &mut SpecReader<'_>) -> Vec<IpNet> {
         Ok(SourceRanges::Unset) => vec![everywhere],
         Ok(SourceRanges::Only(mut networks)) => {
             networks.retain(|network| IpFamily::of(network) == family);
-            // An empty list opens the listener to everybody.
+            // Octavia would take an empty list as "no restriction", and admit everybody.
             if networks.is_empty() {
                 let message = "no network is of the address family of the load balancer";
                 reader
@@ -198,7 +198,7 @@ fn source_ranges(reader: &mut SpecReader<'_>) -> Vec<IpNet> {
     }
 }
 
-fn security_group(
+fn build_security_group(
     reader: &SpecReader<'_>,
     cluster: &str,
     owner: &ServiceKey,
@@ -232,7 +232,7 @@ fn transport(protocol: Protocol) -> &'static str {
     }
 }
 
-fn status_format(reader: &SpecReader<'_>) -> StatusFormat {
+fn read_status_format(reader: &SpecReader<'_>) -> StatusFormat {
     let hostname = reader.annotations.text(&annotations::HOSTNAME, "");
     let suffix = reader
         .settings
@@ -246,7 +246,7 @@ fn status_format(reader: &SpecReader<'_>) -> StatusFormat {
 }
 
 /// Reads the address that a Service requests.
-fn requested_address(reader: &mut SpecReader<'_>) -> Option<IpAddr> {
+fn read_requested_address(reader: &mut SpecReader<'_>) -> Option<IpAddr> {
     let text = reader
         .service
         .load_balancer_ip
@@ -263,7 +263,7 @@ fn requested_address(reader: &mut SpecReader<'_>) -> Option<IpAddr> {
     }
 }
 
-/// Returns `None` for empty text.
+/// Converts empty text to `None`.
 fn non_empty(text: &str) -> Option<Box<str>> {
     if text.is_empty() {
         return None;

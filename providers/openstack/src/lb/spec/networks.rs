@@ -12,7 +12,7 @@ use crate::lb::{
     subnets::{FloatingSubnet, NamePattern},
 };
 
-/// What was read from a Service.
+/// Networks, subnets and addresses of a Service's load balancer.
 pub(super) struct NetworkSpec {
     pub(super) create_settings: CreateSettings,
     pub(super) floating_ip: FloatingIpSpec,
@@ -20,8 +20,8 @@ pub(super) struct NetworkSpec {
     pub(super) vip_subnet: Option<Box<str>>,
 }
 
-/// Reads all of it from the annotations, the class and the configuration.
-pub(super) fn read(reader: &mut SpecReader<'_>) -> NetworkSpec {
+/// Reads the networks from the annotations, the class and the configuration.
+pub(super) fn read_networks(reader: &mut SpecReader<'_>) -> NetworkSpec {
     let settings = reader.settings;
     let class_name = reader.annotations.text(&keys::CLASS, "");
     let class = match find_class(class_name, settings) {
@@ -32,13 +32,13 @@ pub(super) fn read(reader: &mut SpecReader<'_>) -> NetworkSpec {
         }
     };
     // An unknown class was recorded above, and leaves these empty.
-    let vip_subnet = vip_subnet(reader.annotations.text(&keys::SUBNET, ""), class_name, settings)
+    let vip_subnet = choose_vip_subnet(reader.annotations.text(&keys::SUBNET, ""), class_name, settings)
         .unwrap_or_default();
     let vip_network =
-        vip_network(reader.annotations.text(&keys::NETWORK, ""), class_name, settings)
+        choose_vip_network(reader.annotations.text(&keys::NETWORK, ""), class_name, settings)
             .unwrap_or_default();
     let member_subnet =
-        member_subnet(reader.annotations.text(&keys::MEMBER_SUBNET, ""), class_name, settings)
+        choose_member_subnet(reader.annotations.text(&keys::MEMBER_SUBNET, ""), class_name, settings)
             .unwrap_or_default()
             .or_else(|| non_empty(&settings.networks.subnet));
     let requested = RequestedAddress::read(reader);
@@ -48,22 +48,23 @@ pub(super) fn read(reader: &mut SpecReader<'_>) -> NetworkSpec {
         subnet: class_unless_internal(reader, &class.subnet, vip_subnet.as_deref()),
         network: class_unless_internal(reader, &class.network, vip_network.as_deref()),
         address: requested.vip,
-        flavor: flavor(reader),
-        availability_zone: availability_zone(reader),
+        flavor: choose_flavor(reader),
+        availability_zone: choose_availability_zone(reader),
     };
     let floating_network = reader
         .annotations
         .text(&keys::FLOATING_NETWORK, &settings.networks.floating_network);
     let floating_ip = FloatingIpSpec {
         network: first_non_empty([&*class.floating_network, floating_network]),
-        subnet: floating_subnet(reader, &class),
+        subnet: choose_floating_subnet(reader, &class),
         address: requested.floating_ip,
         keep: reader.annotations.boolean(&keys::KEEP_FLOATING_IP, false),
     };
     NetworkSpec { create_settings, floating_ip, member_subnet, vip_subnet }
 }
 
-/// The address that a Service requests, where it belongs.
+/// The address that a Service requests: for the VIP if the Service is internal or has IPv6, or else
+/// for the floating IP.
 struct RequestedAddress {
     vip: Option<IpAddr>,
     floating_ip: Option<IpAddr>,
@@ -71,7 +72,7 @@ struct RequestedAddress {
 
 impl RequestedAddress {
     fn read(reader: &mut SpecReader<'_>) -> Self {
-        let address = super::requested_address(reader);
+        let address = super::read_requested_address(reader);
         if reader.internal || reader.family() == Some(IpFamily::V6) {
             Self { vip: address, floating_ip: None }
         } else {
@@ -93,7 +94,7 @@ fn class_unless_internal(
     chosen.map(Into::into)
 }
 
-fn flavor(reader: &SpecReader<'_>) -> Option<Box<str>> {
+fn choose_flavor(reader: &SpecReader<'_>) -> Option<Box<str>> {
     if !reader.features.flavors {
         return None;
     }
@@ -104,7 +105,7 @@ fn flavor(reader: &SpecReader<'_>) -> Option<Box<str>> {
     )
 }
 
-fn availability_zone(reader: &SpecReader<'_>) -> Option<Box<str>> {
+fn choose_availability_zone(reader: &SpecReader<'_>) -> Option<Box<str>> {
     if !reader.features.availability_zones {
         return None;
     }
@@ -115,9 +116,9 @@ fn availability_zone(reader: &SpecReader<'_>) -> Option<Box<str>> {
     )
 }
 
-/// Reads the subnet of the floating network: from the class, else the annotations, else the
+/// Chooses the subnet of the floating network: from the class, or else the annotations, or else the
 /// configuration.
-fn floating_subnet(reader: &mut SpecReader<'_>, class: &NetworkSettings) -> FloatingSubnet {
+fn choose_floating_subnet(reader: &mut SpecReader<'_>, class: &NetworkSettings) -> FloatingSubnet {
     let annotations = &reader.annotations;
     let annotated = FloatingSubnet::of(
         annotations.text(&keys::FLOATING_SUBNET_ID, ""),
@@ -148,7 +149,7 @@ fn first_non_empty<'a>(texts: impl IntoIterator<Item = &'a str>) -> Option<Box<s
         .map(Into::into)
 }
 
-/// Finds a class; `None` when the Service names none.
+/// Finds the class that the Service names, or returns `None` if it names none.
 fn find_class<'a>(
     class: &str,
     settings: &'a LoadBalancerSettings,
@@ -165,43 +166,44 @@ fn find_class<'a>(
     }
 }
 
-/// Chooses the subnet of members: annotation, else class, else configuration.
+/// Chooses the subnet of members: from the annotation, or else the class, or else the
+/// configuration.
 ///
 /// # Errors
-/// The class is needed and not configured.
-pub fn member_subnet(
+/// Returns an error if the class is needed and not configured.
+pub fn choose_member_subnet(
     annotation: &str,
     class: &str,
     settings: &LoadBalancerSettings,
 ) -> Result<Option<Box<str>>, FieldError> {
-    choose(annotation, class, settings, |networks| &networks.member_subnet)
+    choose_setting(annotation, class, settings, |networks| &networks.member_subnet)
 }
 
-/// Chooses the subnet of the VIP in the same way.
+/// Chooses the subnet of the VIP, with the same precedence as [`choose_member_subnet`].
 ///
 /// # Errors
-/// The class is needed and not configured.
-pub fn vip_subnet(
+/// Returns an error if the class is needed and not configured.
+pub fn choose_vip_subnet(
     annotation: &str,
     class: &str,
     settings: &LoadBalancerSettings,
 ) -> Result<Option<Box<str>>, FieldError> {
-    choose(annotation, class, settings, |networks| &networks.subnet)
+    choose_setting(annotation, class, settings, |networks| &networks.subnet)
 }
 
-/// Chooses the network of the VIP in the same way.
+/// Chooses the network of the VIP, with the same precedence as [`choose_member_subnet`].
 ///
 /// # Errors
-/// The class is needed and not configured.
-pub fn vip_network(
+/// Returns an error if the class is needed and not configured.
+pub fn choose_vip_network(
     annotation: &str,
     class: &str,
     settings: &LoadBalancerSettings,
 ) -> Result<Option<Box<str>>, FieldError> {
-    choose(annotation, class, settings, |networks| &networks.network)
+    choose_setting(annotation, class, settings, |networks| &networks.network)
 }
 
-fn choose(
+fn choose_setting(
     annotation: &str,
     class: &str,
     settings: &LoadBalancerSettings,

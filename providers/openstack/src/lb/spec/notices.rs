@@ -1,4 +1,4 @@
-//! Notices for the owner of a Service, about what is not an error.
+//! Notices for the owner of a Service, about settings that have no effect or a surprising one.
 
 use ccm_core::{
     k8s::TrafficPolicy,
@@ -8,18 +8,18 @@ use ccm_core::{
 use super::{SpecReader, ports::METHODS};
 use crate::lb::{annotations as keys, model::DesiredLoadBalancer};
 
-/// Maximum length of the list in a note, which may have 1 kB.
+/// Maximum length of the list in a note. The API server accepts notes of up to 1 kB.
 const MAX_LIST_BYTES: usize = 800;
 
 /// Collects notices about the parsed Service.
 pub(super) fn collect_notices(reader: &mut SpecReader<'_>, desired: &DesiredLoadBalancer) {
     let notices = [
-        unknown_method(reader),
-        unsupported_zone(reader),
-        unchecked_members(reader, desired),
-        single_family(reader),
-        ports_without_members(reader),
-        unknown_annotations(reader),
+        check_method(reader),
+        check_zone(reader),
+        check_health_checks(reader, desired),
+        check_families(reader),
+        check_node_ports(reader),
+        check_annotations(reader),
     ];
     reader.notices.extend(notices.into_iter().flatten());
 }
@@ -28,7 +28,7 @@ fn warning(reason: &'static str, note: impl Into<Box<str>>) -> ServiceNotice {
     ServiceNotice { kind: EventType::Warning, reason, note: note.into() }
 }
 
-fn unknown_method(reader: &SpecReader<'_>) -> Option<ServiceNotice> {
+fn check_method(reader: &SpecReader<'_>) -> Option<ServiceNotice> {
     let method = reader.annotations.text(&keys::METHOD, "");
     if method.is_empty() || METHODS.contains(&method) {
         return None;
@@ -40,7 +40,7 @@ fn unknown_method(reader: &SpecReader<'_>) -> Option<ServiceNotice> {
     ))
 }
 
-fn unsupported_zone(reader: &SpecReader<'_>) -> Option<ServiceNotice> {
+fn check_zone(reader: &SpecReader<'_>) -> Option<ServiceNotice> {
     let zone = reader
         .annotations
         .text(&keys::AVAILABILITY_ZONE, &reader.settings.availability_zone);
@@ -53,7 +53,7 @@ fn unsupported_zone(reader: &SpecReader<'_>) -> Option<ServiceNotice> {
     ))
 }
 
-fn unchecked_members(
+fn check_health_checks(
     reader: &SpecReader<'_>,
     desired: &DesiredLoadBalancer,
 ) -> Option<ServiceNotice> {
@@ -72,7 +72,7 @@ fn unchecked_members(
     ))
 }
 
-fn single_family(reader: &SpecReader<'_>) -> Option<ServiceNotice> {
+fn check_families(reader: &SpecReader<'_>) -> Option<ServiceNotice> {
     let [first, _, ..] = &reader.service.ip_families[..] else {
         return None;
     };
@@ -83,7 +83,7 @@ fn single_family(reader: &SpecReader<'_>) -> Option<ServiceNotice> {
     ))
 }
 
-fn ports_without_members(reader: &SpecReader<'_>) -> Option<ServiceNotice> {
+fn check_node_ports(reader: &SpecReader<'_>) -> Option<ServiceNotice> {
     let ports = &reader.service.ports;
     if ports.iter().all(|port| port.node_port.is_some()) {
         return None;
@@ -91,27 +91,27 @@ fn ports_without_members(reader: &SpecReader<'_>) -> Option<ServiceNotice> {
     Some(warning("LoadBalancerWithoutMembers", "ports without a node port have no members"))
 }
 
-fn unknown_annotations(reader: &SpecReader<'_>) -> Option<ServiceNotice> {
-    let unknown = keys::unknown(reader.service);
+fn check_annotations(reader: &SpecReader<'_>) -> Option<ServiceNotice> {
+    let unknown = keys::find_unknown(reader.service);
     if unknown.is_empty() {
         return None;
     }
     Some(ServiceNotice {
         kind: EventType::Normal,
         reason: "AnnotationsWithoutEffect",
-        note: list("unknown annotations: ", unknown.into_iter()),
+        note: join_within_limit("unknown annotations: ", unknown.into_iter()),
     })
 }
 
-/// Adds a notice about the values that were not understood.
-pub(super) fn ignored_values(notices: &mut Vec<ServiceNotice>, ignored: &[String]) {
+/// Adds a notice about annotations whose values are invalid and were ignored.
+pub(super) fn add_ignored_values(notices: &mut Vec<ServiceNotice>, ignored: &[String]) {
     if !ignored.is_empty() {
-        let note = list("", ignored.iter().map(String::as_str));
+        let note = join_within_limit("", ignored.iter().map(String::as_str));
         notices.push(warning("AnnotationNotUnderstood", note));
     }
 }
 
-/// Lists entries after a prefix, as many as fit into a note.
+/// Joins a prefix and as many entries as fit into a note.
 fn list<'a>(prefix: &str, entries: impl Iterator<Item = &'a str>) -> Box<str> {
     let mut text = prefix.to_owned();
     for (index, entry) in entries.enumerate() {

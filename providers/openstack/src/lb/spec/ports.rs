@@ -29,35 +29,36 @@ struct CommonPortSettings {
     timeouts: Option<Timeouts>,
     allowed: Option<Vec<IpNet>>,
     method: Box<str>,
-    /// How members are checked; `None` when they are not. The type depends on the port.
+    /// Settings of the health monitors, or `None` if members are not checked. The type is a
+    /// placeholder, because it depends on the port.
     monitor: Option<DesiredMonitor>,
     /// Port where kube-proxy reports whether its node has endpoints.
     health_port: Option<u16>,
 }
 
-/// Reads all ports.
-pub(super) fn read(reader: &mut SpecReader<'_>, sources: &[IpNet]) -> Vec<DesiredListener> {
+/// Builds the desired listener of each port.
+pub(super) fn read_listeners(reader: &mut SpecReader<'_>, sources: &[IpNet]) -> Vec<DesiredListener> {
     let common = CommonPortSettings {
-        tls_container: tls_container(reader),
+        tls_container: read_tls_container(reader),
         connection_limit: read_in_range(reader, &keys::CONNECTION_LIMIT, -1, -1..=i32::MAX),
-        timeouts: timeouts(reader),
+        timeouts: read_timeouts(reader),
         allowed: reader.features.allowed_cidrs.then(|| sources.to_vec()),
-        method: method(reader),
-        monitor: monitor(reader),
-        health_port: health_port(reader),
+        method: read_method(reader),
+        monitor: read_monitor(reader),
+        health_port: find_health_port(reader),
     };
     let listeners: Vec<_> = reader
         .service
         .ports
         .iter()
         .enumerate()
-        .map(|(index, port)| listener(reader, &common, index, port))
+        .map(|(index, port)| build_listener(reader, &common, index, port))
         .collect();
     reject_port_conflicts(reader, &listeners);
     listeners
 }
 
-fn listener(
+fn build_listener(
     reader: &SpecReader<'_>,
     common: &CommonPortSettings,
     index: usize,
@@ -82,15 +83,15 @@ fn listener(
         tls_container,
         timeouts: common.timeouts,
         allowed: common.allowed.clone(),
-        pool: pool(reader, common, port),
+        pool: build_pool(reader, common, port),
     }
 }
 
-fn pool(reader: &SpecReader<'_>, common: &CommonPortSettings, port: &ServicePort) -> DesiredPool {
+fn build_pool(reader: &SpecReader<'_>, common: &CommonPortSettings, port: &ServicePort) -> DesiredPool {
     let needs_http = reader.forwarded_for || common.tls_container.is_some();
     let mut monitor_port = None;
     let monitor = common.monitor.map(|monitor| {
-        let kind = monitor_kind(reader, common, port.protocol);
+        let kind = choose_monitor_kind(reader, common, port.protocol);
         // Other checks do not use the health-check port, and OVN would not keep it either.
         if kind == MonitorKind::Http {
             monitor_port = common.health_port;
@@ -107,8 +108,9 @@ fn pool(reader: &SpecReader<'_>, common: &CommonPortSettings, port: &ServicePort
     }
 }
 
-/// Chooses the type of health check: HTTP where kube-proxy has a port for it and the cloud can.
-fn monitor_kind(
+/// Chooses the type of health check: HTTP if kube-proxy has a health-check port and the cloud
+/// supports it, or else the protocol of the port.
+fn choose_monitor_kind(
     reader: &SpecReader<'_>,
     common: &CommonPortSettings,
     protocol: Protocol,
@@ -125,8 +127,9 @@ fn monitor_kind(
     }
 }
 
-/// Reads the certificate. In Barbican its reference says what kind it is.
-fn tls_container(reader: &mut SpecReader<'_>) -> Option<Box<str>> {
+/// Reads the reference to the certificate and validates its form. In Barbican the form shows
+/// whether it is a container or a secret.
+fn read_tls_container(reader: &mut SpecReader<'_>) -> Option<Box<str>> {
     let text = reader
         .annotations
         .text(&keys::TLS_CONTAINER, &reader.settings.tls_container_ref);
@@ -150,7 +153,7 @@ fn tls_container(reader: &mut SpecReader<'_>) -> Option<Box<str>> {
     Some(reference)
 }
 
-/// Returns whether a reference is one of a container or secret of Barbican.
+/// Returns true if a reference has the form of a container or secret in Barbican.
 fn is_barbican_ref(reference: &str) -> bool {
     let mut parts = reference.rsplit('/');
     let id = parts.next().unwrap_or_default();
@@ -158,8 +161,8 @@ fn is_barbican_ref(reference: &str) -> bool {
     !id.is_empty() && matches!(kind, "containers" | "secrets")
 }
 
-/// Reads the algorithm. An unknown one is replaced by the configured one, with a notice.
-fn method(reader: &mut SpecReader<'_>) -> Box<str> {
+/// Reads the algorithm. Replaces an unknown one by the configured one; `notices.rs` reports that.
+fn read_method(reader: &mut SpecReader<'_>) -> Box<str> {
     match reader
         .annotations
         .text(&keys::METHOD, &reader.settings.method)
@@ -170,7 +173,7 @@ fn method(reader: &mut SpecReader<'_>) -> Box<str> {
     }
 }
 
-fn timeouts(reader: &mut SpecReader<'_>) -> Option<Timeouts> {
+fn read_timeouts(reader: &mut SpecReader<'_>) -> Option<Timeouts> {
     let valid = 0..=MAX_TIMEOUT_MS;
     let timeouts = Timeouts {
         client_data: read_in_range(reader, &keys::TIMEOUT_CLIENT_DATA, 50_000, valid.clone()),
@@ -181,8 +184,8 @@ fn timeouts(reader: &mut SpecReader<'_>) -> Option<Timeouts> {
     reader.features.timeouts.then_some(timeouts)
 }
 
-/// Reads how members are checked. Invalid values are reported even where checks are off.
-fn monitor(reader: &mut SpecReader<'_>) -> Option<DesiredMonitor> {
+/// Reads the settings of health monitors. Reports invalid values even if checks are off.
+fn read_monitor(reader: &mut SpecReader<'_>) -> Option<DesiredMonitor> {
     let defaults = reader.settings.checks;
     let delay = defaults.delay.as_secs();
     let timeout = defaults.timeout.as_secs();
@@ -207,7 +210,7 @@ fn monitor(reader: &mut SpecReader<'_>) -> Option<DesiredMonitor> {
 }
 
 /// Returns the port where kube-proxy reports whether its node has endpoints of this Service.
-fn health_port(reader: &SpecReader<'_>) -> Option<u16> {
+fn find_health_port(reader: &SpecReader<'_>) -> Option<u16> {
     if reader.service.external_traffic_policy != TrafficPolicy::Local {
         return None;
     }
@@ -225,7 +228,7 @@ fn read_positive(
     read_in_range(reader, annotation, default, 1..=max).unsigned_abs()
 }
 
-/// Reads a number. One that Octavia would reject is an error.
+/// Reads a number. Records an error and returns the default if Octavia would reject it.
 fn read_in_range(
     reader: &mut SpecReader<'_>,
     annotation: &Annotation,
@@ -243,7 +246,8 @@ fn read_in_range(
     default
 }
 
-/// Records errors for ports that cannot be served together, or not with their protocol.
+/// Records errors for ports that would need the same listener, and for ports with a protocol that
+/// an annotation does not support.
 fn reject_port_conflicts(reader: &mut SpecReader<'_>, listeners: &[DesiredListener]) {
     let has_tls_annotation = reader
         .annotations

@@ -361,7 +361,7 @@ fn classes() -> LoadBalancerSettings {
 fn annotations_go_before_the_class_and_that_before_the_configuration() {
     type Choose = fn(&str, &str, &LoadBalancerSettings) -> Result<Option<Box<str>>, FieldError>;
     let kinds: [(&str, Choose); 3] =
-        [("member", member_subnet), ("subnet", vip_subnet), ("network", vip_network)];
+        [("member", choose_member_subnet), ("subnet", choose_vip_subnet), ("network", choose_vip_network)];
     let settings = classes();
     for (kind, choose) in kinds {
         let chosen = |annotation, class| choose(annotation, class, &settings).unwrap().unwrap();
