@@ -1,4 +1,4 @@
-//! Credentials: which keys apply, and whether they are sufficient.
+//! Chooses the credentials from the keys of `[Global]`, and checks that they are complete.
 
 use ccm_core::config::gcfg_keys::ConfigValue;
 use openstack_api::Secret;
@@ -12,15 +12,15 @@ use crate::config::validation_report::{ValidationReport, text};
 
 const SECTION: &str = "Global";
 
-/// Checks the credentials. `None` only if there is an error.
+/// Checks the credentials. Returns `None` if there is an error, which `report` contains.
 pub(super) fn check(raw: &Global, report: &mut ValidationReport) -> Option<Auth> {
-    let url = url(raw, report);
-    let identity = identity(raw, report);
-    let scope = scope(raw, report);
+    let url = check_url(raw, report);
+    let identity = choose_identity(raw, report);
+    let scope = choose_scope(raw, report);
     Some(Auth { url: url?, identity: identity?, scope: scope? })
 }
 
-fn url(raw: &Global, report: &mut ValidationReport) -> Option<Url> {
+fn check_url(raw: &Global, report: &mut ValidationReport) -> Option<Url> {
     let Some(written) = text(&raw.auth_url) else {
         report.add_error(SECTION, &raw.auth_url, "is missing: it must name Keystone");
         return None;
@@ -28,34 +28,36 @@ fn url(raw: &Global, report: &mut ValidationReport) -> Option<Url> {
     let url = Url::parse(written)
         .ok()
         .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-    // Without the URL itself, which may contain a password.
-    let plain = url.filter(|url| url.username().is_empty() && url.password().is_none());
-    if plain.is_none() {
+    let url = url.filter(|url| url.username().is_empty() && url.password().is_none());
+    if url.is_none() {
+        // The message does not quote the URL, which may contain a password.
         report.add_error(SECTION, &raw.auth_url, "is not a URL of the form https://host:port/v3");
     }
-    plain
+    url
 }
 
-fn secret(value: &ConfigValue<SecretValue>) -> Option<Secret> {
+fn non_empty_secret(value: &ConfigValue<SecretValue>) -> Option<Secret> {
     Some(value.value.0.clone()).filter(|secret| !secret.is_empty())
 }
 
-/// Returns true if application credentials are used; any of their keys selects them.
-fn by_credential(raw: &Global) -> bool {
+/// Returns true if any key of an application credential is set.
+fn uses_application_credential(raw: &Global) -> bool {
     let texts = [&raw.credential_id, &raw.credential_name];
-    texts.into_iter().any(|value| text(value).is_some()) || secret(&raw.credential_secret).is_some()
+    texts.into_iter().any(|value| text(value).is_some())
+        || non_empty_secret(&raw.credential_secret).is_some()
 }
 
-fn identity(raw: &Global, report: &mut ValidationReport) -> Option<Identity> {
+fn choose_identity(raw: &Global, report: &mut ValidationReport) -> Option<Identity> {
     let trust = text(&raw.trust_id).is_some();
-    if !trust && by_credential(raw) {
-        return credential(raw, report);
+    if !trust && uses_application_credential(raw) {
+        return read_application_credential(raw, report);
     }
-    if let (false, Some(token)) = (trust, secret(&raw.token)) {
+    if let (false, Some(token)) = (trust, non_empty_secret(&raw.token)) {
         return Some(Identity::Token(token));
     }
     if trust && let Some(id) = text(&raw.trustee_id) {
-        let password = secret(&raw.trustee_password).or_else(|| secret(&raw.password));
+        let password =
+            non_empty_secret(&raw.trustee_password).or_else(|| non_empty_secret(&raw.password));
         if password.is_none() {
             report.add_error(
                 SECTION,
@@ -65,11 +67,11 @@ fn identity(raw: &Global, report: &mut ValidationReport) -> Option<Identity> {
         }
         return Some(Identity::Password { user: User::Id(id.into()), password: password? });
     }
-    let user = user(raw, report);
+    let user = read_user(raw, report);
     let password = Some(&raw.trustee_password)
         .filter(|_| trust)
-        .and_then(secret)
-        .or_else(|| secret(&raw.password));
+        .and_then(non_empty_secret)
+        .or_else(|| non_empty_secret(&raw.password));
     if password.is_none() {
         report.add_error(
             SECTION,
@@ -80,8 +82,8 @@ fn identity(raw: &Global, report: &mut ValidationReport) -> Option<Identity> {
     Some(Identity::Password { user: user?, password: password? })
 }
 
-fn credential(raw: &Global, report: &mut ValidationReport) -> Option<Identity> {
-    let secret = secret(&raw.credential_secret);
+fn read_application_credential(raw: &Global, report: &mut ValidationReport) -> Option<Identity> {
+    let secret = non_empty_secret(&raw.credential_secret);
     if secret.is_none() {
         report.add_error(
             SECTION,
@@ -93,17 +95,17 @@ fn credential(raw: &Global, report: &mut ValidationReport) -> Option<Identity> {
         return Some(Identity::Credential { id: id.into(), secret: secret? });
     }
     let Some(name) = text(&raw.credential_name) else {
-        let words = "is missing: an application credential needs its ID, or its name and user";
-        report.add_error(SECTION, &raw.credential_id, words);
+        let message = "is missing: an application credential needs its ID, or its name and user";
+        report.add_error(SECTION, &raw.credential_id, message);
         return None;
     };
-    let user = user(raw, report);
+    let user = read_user(raw, report);
     Some(Identity::NamedCredential { name: name.into(), user: user?, secret: secret? })
 }
 
 /// Returns the user, either by ID or by name in a domain.
-fn user(raw: &Global, report: &mut ValidationReport) -> Option<User> {
-    let own = domain(&raw.user_domain_id, &raw.user_domain_name);
+fn read_user(raw: &Global, report: &mut ValidationReport) -> Option<User> {
+    let user_domain = read_domain(&raw.user_domain_id, &raw.user_domain_name);
     match (text(&raw.user_id), text(&raw.username)) {
         (Some(_), Some(_)) => {
             report.add_error(SECTION, &raw.username, "must not be set together with user-id");
@@ -117,7 +119,7 @@ fn user(raw: &Global, report: &mut ValidationReport) -> Option<User> {
             );
             None
         }
-        (Some(_), None) if own.is_some() => {
+        (Some(_), None) if user_domain.is_some() => {
             let value = if text(&raw.user_domain_id).is_some() {
                 &raw.user_domain_id
             } else {
@@ -142,10 +144,10 @@ fn user(raw: &Global, report: &mut ValidationReport) -> Option<User> {
             None
         }
         (None, Some(name)) => {
-            let Some(domain) = own.or_else(|| general(raw)) else {
-                let words =
+            let Some(domain) = user_domain.or_else(|| default_domain(raw)) else {
+                let message =
                     "needs a domain: user-domain-id, user-domain-name, domain-id or domain-name";
-                report.add_error(SECTION, &raw.username, words);
+                report.add_error(SECTION, &raw.username, message);
                 return None;
             };
             Some(User::Name { name: name.into(), domain })
@@ -153,29 +155,29 @@ fn user(raw: &Global, report: &mut ValidationReport) -> Option<User> {
     }
 }
 
-fn scope(raw: &Global, report: &mut ValidationReport) -> Option<Scope> {
+fn choose_scope(raw: &Global, report: &mut ValidationReport) -> Option<Scope> {
     if let Some(trust) = text(&raw.trust_id) {
         return Some(Scope::Trust(trust.into()));
     }
-    if by_credential(raw) {
+    if uses_application_credential(raw) {
         return Some(Scope::Default);
     }
     if let Some(id) = text(&raw.tenant_id) {
         return Some(Scope::Project(id.into()));
     }
     if let Some(name) = text(&raw.tenant_name) {
-        let domain =
-            domain(&raw.tenant_domain_id, &raw.tenant_domain_name).or_else(|| general(raw));
+        let domain = read_domain(&raw.tenant_domain_id, &raw.tenant_domain_name)
+            .or_else(|| default_domain(raw));
         if domain.is_none() {
-            let words =
+            let message =
                 "needs a domain: tenant-domain-id, tenant-domain-name, domain-id or domain-name";
-            report.add_error(SECTION, &raw.tenant_name, words);
+            report.add_error(SECTION, &raw.tenant_name, message);
         }
         return Some(Scope::ProjectName { name: name.into(), domain: domain? });
     }
-    match general(raw) {
+    match default_domain(raw) {
         Some(domain) => Some(Scope::Domain(domain)),
-        None if secret(&raw.token).is_some() => {
+        None if non_empty_secret(&raw.token).is_some() => {
             report.add_error(
                 SECTION,
                 &raw.token,
@@ -187,13 +189,13 @@ fn scope(raw: &Global, report: &mut ValidationReport) -> Option<Scope> {
     }
 }
 
-/// Returns the domain for user and project where they name none.
-fn general(raw: &Global) -> Option<Domain> {
-    domain(&raw.domain_id, &raw.domain_name)
+/// Returns the domain of users and projects that name none.
+fn default_domain(raw: &Global) -> Option<Domain> {
+    read_domain(&raw.domain_id, &raw.domain_name)
 }
 
-/// Returns the domain, by ID if there is one.
-fn domain(id: &ConfigValue<String>, name: &ConfigValue<String>) -> Option<Domain> {
+/// Reads a domain. The ID takes precedence over the name.
+fn read_domain(id: &ConfigValue<String>, name: &ConfigValue<String>) -> Option<Domain> {
     text(id)
         .map(|id| Domain::Id(id.into()))
         .or_else(|| text(name).map(|name| Domain::Name(name.into())))

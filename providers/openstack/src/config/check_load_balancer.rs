@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 use ccm_core::config::gcfg_keys::ConfigValue;
 
 use super::{ConfigIssue, ContainerStore, Environment, LbNetwork, LoadBalancer, Raw, keys::Class};
-use crate::config::validation_report::{ValidationReport, number, owned, text};
+use crate::config::validation_report::{ValidationReport, check_number, owned, text};
 
 const SECTION: &str = "LoadBalancer";
 /// The class that provides defaults for the others.
@@ -16,7 +16,22 @@ const PROVIDERS: [&str; 5] = ["amphora", "octavia", "ovn", "f5", "amphorav2"];
 /// Algorithms that Octavia supports.
 const METHODS: [&str; 4] = ["ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP", "SOURCE_IP_PORT"];
 
-/// Checks the sections; `None` where load balancers are disabled.
+/// Reads the networks and subnets from a table of keys. Both kinds of sections have these keys.
+macro_rules! lb_network {
+    ($keys:expr) => {
+        LbNetwork {
+            floating_network: owned(&$keys.floating_network),
+            floating_subnet_id: owned(&$keys.floating_subnet_id),
+            floating_subnet: owned(&$keys.floating_subnet),
+            floating_subnet_tags: owned(&$keys.floating_subnet_tags),
+            network: owned(&$keys.network),
+            subnet: owned(&$keys.subnet),
+            member_subnet: owned(&$keys.member_subnet),
+        }
+    };
+}
+
+/// Checks the sections. Returns `None` if load balancers are disabled.
 // length: one line for each key
 pub(super) fn check(
     raw: &Raw,
@@ -45,26 +60,18 @@ pub(super) fn check(
     let settings = LoadBalancer {
         provider,
         method,
-        network: LbNetwork {
-            floating_network: owned(&keys.floating_network),
-            floating_subnet_id: owned(&keys.floating_subnet_id),
-            floating_subnet: owned(&keys.floating_subnet),
-            floating_subnet_tags: owned(&keys.floating_subnet_tags),
-            network: owned(&keys.network),
-            subnet: owned(&keys.subnet),
-            member_subnet: owned(&keys.member_subnet),
-        },
+        network: lb_network!(keys),
         create_monitor: keys.create_monitor.value,
-        monitor_delay: seconds(&keys.monitor_delay, defaults.monitor_delay, report),
-        monitor_timeout: seconds(&keys.monitor_timeout, defaults.monitor_timeout, report),
-        monitor_max_retries: number(
+        monitor_delay: check_seconds(&keys.monitor_delay, defaults.monitor_delay, report),
+        monitor_timeout: check_seconds(&keys.monitor_timeout, defaults.monitor_timeout, report),
+        monitor_max_retries: check_number(
             SECTION,
             &keys.monitor_retries,
             defaults.monitor_max_retries,
             1..=10,
             report,
         ),
-        monitor_max_retries_down: number(
+        monitor_max_retries_down: check_number(
             SECTION,
             &keys.monitor_retries_down,
             defaults.monitor_max_retries_down,
@@ -73,7 +80,7 @@ pub(super) fn check(
         ),
         manage_security_groups: keys.manage_groups.value,
         internal: keys.internal.value,
-        node_selector: selector(&keys.node_selector.value),
+        node_selector: parse_selector(&keys.node_selector.value),
         cascade_delete: keys.cascade_delete.value.unwrap_or(defaults.cascade_delete),
         flavor: owned(&keys.flavor),
         availability_zone: owned(&keys.zone),
@@ -81,12 +88,12 @@ pub(super) fn check(
         ingress_hostname_suffix: text(&keys.ingress_suffix)
             .unwrap_or(&defaults.ingress_hostname_suffix)
             .into(),
-        max_shared: number(SECTION, &keys.max_shared, defaults.max_shared, 0..=1000, report),
+        max_shared: check_number(SECTION, &keys.max_shared, defaults.max_shared, 0..=1000, report),
         tls_container: owned(&keys.tls_container),
-        container_store: container_store(raw, report),
+        container_store: check_container_store(raw, report),
         serial_calls: keys.serial.value,
-        wait_steps: max_active_polls(environment, defaults.wait_steps, report),
-        classes: classes(&raw.classes),
+        wait_steps: read_wait_steps(environment, defaults.wait_steps, report),
+        classes: read_classes(&raw.classes),
     };
     let is_enabled = keys.enabled.value.unwrap_or(true);
     is_enabled.then_some(settings)
@@ -109,8 +116,8 @@ fn check_method(raw: &Raw, provider: &str, method: &str, report: &mut Validation
     }
 }
 
-/// Checks a duration: Octavia counts whole seconds.
-fn seconds(
+/// Checks a duration and rounds it down, because Octavia counts whole seconds.
+fn check_seconds(
     value: &ConfigValue<Option<Duration>>,
     default: Duration,
     report: &mut ValidationReport,
@@ -122,7 +129,7 @@ fn seconds(
     whole_seconds
 }
 
-fn container_store(raw: &Raw, report: &mut ValidationReport) -> ContainerStore {
+fn check_container_store(raw: &Raw, report: &mut ValidationReport) -> ContainerStore {
     match text(&raw.load_balancer.container_store) {
         None | Some("barbican") => ContainerStore::Barbican,
         Some("external") => ContainerStore::External,
@@ -134,41 +141,34 @@ fn container_store(raw: &Raw, report: &mut ValidationReport) -> ContainerStore {
     }
 }
 
-fn max_active_polls(environment: &Environment, default: u32, report: &mut ValidationReport) -> u32 {
+/// Reads upstream's maximum number of polls of a busy load balancer from the environment.
+fn read_wait_steps(environment: &Environment, default: u32, report: &mut ValidationReport) -> u32 {
     const NAME: &str = "OCCM_WAIT_LB_ACTIVE_STEPS";
     let Some(written) = environment.get(NAME) else {
         return default;
     };
     written.trim().parse().unwrap_or_else(|_| {
         let message =
-            format!("{written:?} is no number of steps: expected an integer of at least 0");
+            format!("{written:?} is not a number of steps: expected an integer of at least 0");
         report.errors.push(ConfigIssue::at(0, NAME, message));
         default
     })
 }
 
-/// Returns the classes. What they leave out comes from the default class.
-fn classes(raw: &BTreeMap<String, Class>) -> BTreeMap<Box<str>, LbNetwork> {
-    let defaults = raw.get(DEFAULT_CLASS).map(network).unwrap_or_default();
+/// Reads the classes. The default class provides the values that they leave out.
+fn read_classes(raw: &BTreeMap<String, Class>) -> BTreeMap<Box<str>, LbNetwork> {
+    let defaults = raw
+        .get(DEFAULT_CLASS)
+        .map(|class| lb_network!(class))
+        .unwrap_or_default();
     let mut classes = BTreeMap::new();
     for (name, class) in raw {
         if name != DEFAULT_CLASS {
-            classes.insert(name.as_str().into(), with_defaults(network(class), defaults.clone()));
+            let network = with_defaults(lb_network!(class), defaults.clone());
+            classes.insert(name.as_str().into(), network);
         }
     }
     classes
-}
-
-fn network(class: &Class) -> LbNetwork {
-    LbNetwork {
-        floating_network: owned(&class.floating_network),
-        floating_subnet_id: owned(&class.floating_subnet_id),
-        floating_subnet: owned(&class.floating_subnet),
-        floating_subnet_tags: owned(&class.floating_subnet_tags),
-        network: owned(&class.network),
-        subnet: owned(&class.subnet),
-        member_subnet: owned(&class.member_subnet),
-    }
 }
 
 fn with_defaults(class: LbNetwork, defaults: LbNetwork) -> LbNetwork {
@@ -183,9 +183,9 @@ fn with_defaults(class: LbNetwork, defaults: LbNetwork) -> LbNetwork {
     }
 }
 
-/// Parses labels: `key=value,key`, each trimmed; a key alone has an empty value. Empty text has no
-/// labels.
-pub fn selector(written: &str) -> BTreeMap<Box<str>, Box<str>> {
+/// Parses labels such as `key=value,key`, and trims each key and value. A key alone has an empty
+/// value.
+pub fn parse_selector(written: &str) -> BTreeMap<Box<str>, Box<str>> {
     if written.trim().is_empty() {
         return BTreeMap::new();
     }

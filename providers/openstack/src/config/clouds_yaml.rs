@@ -1,4 +1,5 @@
-//! `clouds.yaml`, `secure.yaml` and `clouds-public.yaml`: values that `cloud.conf` does not set.
+//! Reads `clouds.yaml`, `secure.yaml` and `clouds-public.yaml` for values that `cloud.conf` does not
+//! set.
 
 use std::{
     collections::BTreeMap,
@@ -25,17 +26,17 @@ macro_rules! texts {
         }
 
         impl $name {
-            /// Merges both; values of `self` take precedence.
-            fn over(self, below: Self) -> Self {
-                Self { $($field: self.$field.or(below.$field),)* }
+            /// Fills in missing values from `defaults`.
+            fn or(self, defaults: Self) -> Self {
+                Self { $($field: self.$field.or(defaults.$field),)* }
             }
         }
     };
 }
 
 texts! {
-    /// Keys below `auth`. They are texts and not YAML values, because YAML reads an ID of digits as
-    /// a number.
+    /// Keys below `auth`. They are texts and not YAML values, because YAML would read an ID of
+    /// digits as a number.
     AuthKeys {
         auth_url user_id username password project_id project_name domain_id domain_name project_domain_id
         project_domain_name user_domain_id user_domain_name application_credential_id application_credential_name
@@ -43,7 +44,8 @@ texts! {
     }
 }
 
-/// A cloud in a file. Not flattened, because that would turn texts into YAML values.
+/// The entry of a cloud in a file. `auth` is not flattened, because that would convert its texts to
+/// YAML values.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 struct CloudEntry {
@@ -60,28 +62,28 @@ struct CloudEntry {
 }
 
 impl CloudEntry {
-    /// Merges both; values of `self` take precedence.
-    fn merged_over(self, below: Self) -> Self {
+    /// Fills in missing values from `defaults`.
+    fn or(self, defaults: Self) -> Self {
         Self {
-            profile: self.profile.or(below.profile),
-            cloud: self.cloud.or(below.cloud),
+            profile: self.profile.or(defaults.profile),
+            cloud: self.cloud.or(defaults.cloud),
             auth: Some(
                 self.auth
                     .unwrap_or_default()
-                    .over(below.auth.unwrap_or_default()),
+                    .or(defaults.auth.unwrap_or_default()),
             ),
-            region_name: self.region_name.or(below.region_name),
-            endpoint_type: self.endpoint_type.or(below.endpoint_type),
-            interface: self.interface.or(below.interface),
-            cacert: self.cacert.or(below.cacert),
-            cert: self.cert.or(below.cert),
-            key: self.key.or(below.key),
-            verify: self.verify.or(below.verify),
+            region_name: self.region_name.or(defaults.region_name),
+            endpoint_type: self.endpoint_type.or(defaults.endpoint_type),
+            interface: self.interface.or(defaults.interface),
+            cacert: self.cacert.or(defaults.cacert),
+            cert: self.cert.or(defaults.cert),
+            key: self.key.or(defaults.key),
+            verify: self.verify.or(defaults.verify),
         }
     }
 }
 
-/// A file.
+/// The content of a file.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Document {
@@ -92,20 +94,20 @@ struct Document {
 
 /// Fills in missing values from the cloud's entry.
 pub(super) fn merge(raw: &mut Raw, environment: &Environment, report: &mut ValidationReport) {
-    let mut files = Files { folders: folders(environment), read: Vec::new() };
-    let entry = entry(&raw.global, environment, &mut files);
+    let mut files = Files { folders: search_folders(environment), read: Vec::new() };
+    let cloud = find_cloud(&raw.global, environment, &mut files);
     raw.sources = files.read;
-    match entry {
+    match cloud {
         Ok(ResolvedCloud { name, file, values }) => {
             if values.verify == Some(false) && raw.global.insecure.value.is_empty() {
-                let words = format!(
+                let message = format!(
                     "`verify` of cloud {name:?} has no effect: set tls-insecure in the cloud config"
                 );
                 report
                     .warnings
-                    .push(ConfigIssue::at(0, file.display().to_string(), words));
+                    .push(ConfigIssue::at(0, file.display().to_string(), message));
             }
-            fill(&mut raw.global, values);
+            fill_missing(&mut raw.global, values);
         }
         Err(reason) => report.add_error("Global", &raw.global.use_clouds, reason),
     }
@@ -117,8 +119,8 @@ struct ResolvedCloud {
     values: CloudEntry,
 }
 
-/// Finds the entry of a cloud, merged with what the other files say about it.
-fn entry(
+/// Finds the entry of the cloud, and merges it with the entries of the other files.
+fn find_cloud(
     global: &Global,
     environment: &Environment,
     files: &mut Files,
@@ -161,7 +163,7 @@ fn entry(
         (None, Some(only)) if clouds.len() == 1 => only.clone(),
         (None, _) => {
             return Err(format!(
-                "{}: which cloud is not said: set cloud, or OS_CLOUD, to one of {}",
+                "{}: no cloud is chosen: set cloud, or OS_CLOUD, to one of {}",
                 file.display(),
                 names()
             ));
@@ -181,12 +183,12 @@ fn entry(
             .remove(&profile);
         let base =
             base.ok_or_else(|| format!("{}: there is no cloud {profile:?}", public.display()))?;
-        values = values.merged_over(base);
+        values = values.or(base);
     }
     if let Some((_, secure)) = files.find(&["secure.yaml", "secure.yml"])?
         && let Some(secrets) = secure.clouds.unwrap_or_default().remove(&name)
     {
-        values = secrets.merged_over(values);
+        values = secrets.or(values);
     }
     Ok(ResolvedCloud { name, file, values })
 }
@@ -198,7 +200,7 @@ struct Files {
 }
 
 impl Files {
-    /// Reads the first of these files that exists.
+    /// Reads the first existing file with one of these names, in the order of the folders.
     fn find(&mut self, names: &[&str]) -> Result<Option<(PathBuf, Document)>, String> {
         let candidates: Vec<PathBuf> = self
             .folders
@@ -213,6 +215,7 @@ impl Files {
         Ok(None)
     }
 
+    /// Reads a file. Returns `None` if it does not exist.
     fn read(&mut self, file: &Path) -> Result<Option<Document>, String> {
         let text = match std::fs::read_to_string(file) {
             Ok(text) => text,
@@ -221,7 +224,7 @@ impl Files {
         };
         self.read.push(file.to_owned());
         let parsed: Result<Option<Document>, _> = serde_saphyr::from_str(&text);
-        // Without the parser's copy of the text, which contains secrets.
+        // The parser's message is left out, because it quotes the text, which contains secrets.
         parsed
             .map(|document| Some(document.unwrap_or_default()))
             .map_err(|error| {
@@ -229,12 +232,13 @@ impl Files {
                     .location()
                     .map(|at| format!(" line {}", at.line()))
                     .unwrap_or_default();
-                format!("{}{line} is no YAML of the form of clouds.yaml", file.display())
+                format!("{}{line} is not a valid clouds.yaml", file.display())
             })
     }
 }
 
-fn folders(environment: &Environment) -> Vec<PathBuf> {
+/// Returns the folders that are searched for files, in order.
+fn search_folders(environment: &Environment) -> Vec<PathBuf> {
     let home = environment
         .get("HOME")
         .map(|home| Path::new(home).join(".config/openstack"));
@@ -247,58 +251,66 @@ fn folders(environment: &Environment) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Fills in what `cloud.conf` does not set. Where two keys mean the same thing, one of them in
-/// `cloud.conf` excludes both of the file.
-fn fill(global: &mut Global, mut values: CloudEntry) {
-    let auth = values.auth.take().unwrap_or_default();
-    let keys = values;
-    // `cloud.conf` has other credentials.
-    let proven = [&global.username, &global.user_id]
-        .into_iter()
-        .any(|spot| text(spot).is_some());
-    let proven = proven || !global.token.value.0.is_empty();
-    pair(&mut global.username, auth.username, &mut global.user_id, auth.user_id);
-    pair(&mut global.tenant_id, auth.project_id, &mut global.tenant_name, auth.project_name);
-    pair(&mut global.domain_id, auth.domain_id, &mut global.domain_name, auth.domain_name);
-    let id = &mut global.tenant_domain_id;
-    let name = &mut global.tenant_domain_name;
-    pair(id, auth.project_domain_id, name, auth.project_domain_name);
-    pair(
+/// Fills in the values that `cloud.conf` does not set.
+fn fill_missing(global: &mut Global, mut entry: CloudEntry) {
+    let auth = entry.auth.take().unwrap_or_default();
+    let has_user = text(&global.username).is_some() || text(&global.user_id).is_some();
+    let has_credentials = has_user || !global.token.value.0.is_empty();
+    fill_pair(&mut global.username, auth.username, &mut global.user_id, auth.user_id);
+    fill_pair(&mut global.tenant_id, auth.project_id, &mut global.tenant_name, auth.project_name);
+    fill_pair(&mut global.domain_id, auth.domain_id, &mut global.domain_name, auth.domain_name);
+    fill_pair(
+        &mut global.tenant_domain_id,
+        auth.project_domain_id,
+        &mut global.tenant_domain_name,
+        auth.project_domain_name,
+    );
+    fill_pair(
         &mut global.user_domain_id,
         auth.user_domain_id,
         &mut global.user_domain_name,
         auth.user_domain_name,
     );
     let mut secrets = vec![(&mut global.password, auth.password)];
-    if !proven {
-        let id = auth.application_credential_id;
-        let name = auth.application_credential_name;
-        pair(&mut global.credential_id, id, &mut global.credential_name, name);
+    // An application credential or token must not replace the credentials of `cloud.conf`.
+    if !has_credentials {
+        fill_pair(
+            &mut global.credential_id,
+            auth.application_credential_id,
+            &mut global.credential_name,
+            auth.application_credential_name,
+        );
         secrets.push((&mut global.credential_secret, auth.application_credential_secret));
         secrets.push((&mut global.token, auth.token));
     }
-    for (spot, value) in secrets {
-        if let (true, Some(value)) = (spot.value.0.is_empty(), value) {
-            spot.value.0 = Secret::from(value);
+    for (key, value) in secrets {
+        if let Some(value) = value
+            && key.value.0.is_empty()
+        {
+            key.value.0 = Secret::from(value);
         }
     }
-    let rest = [
+    let texts = [
         (&mut global.auth_url, auth.auth_url),
         (&mut global.trust_id, auth.trust_id),
-        (&mut global.region, keys.region_name),
-        (&mut global.endpoint_type, keys.endpoint_type.or(keys.interface)),
-        (&mut global.ca_file, keys.cacert),
-        (&mut global.cert_file, keys.cert),
-        (&mut global.key_file, keys.key),
+        (&mut global.region, entry.region_name),
+        (&mut global.endpoint_type, entry.endpoint_type.or(entry.interface)),
+        (&mut global.ca_file, entry.cacert),
+        (&mut global.cert_file, entry.cert),
+        (&mut global.key_file, entry.key),
     ];
-    for (spot, value) in rest {
-        if let (true, Some(value)) = (spot.value.is_empty(), value) {
-            spot.value = value;
+    for (key, value) in texts {
+        if let Some(value) = value
+            && key.value.is_empty()
+        {
+            key.value = value;
         }
     }
 }
 
-fn pair(
+/// Fills in two keys for the same thing, such as its ID and its name, unless `cloud.conf` sets one
+/// of them.
+fn fill_pair(
     a: &mut ConfigValue<String>,
     value_a: Option<String>,
     b: &mut ConfigValue<String>,

@@ -48,8 +48,8 @@ impl Credentials for ReloadingCredentials {
     }
 }
 
-/// Returns what changes when a file is replaced: time, length, and the real path, because the file
-/// may be a symbolic link.
+/// Returns values of which at least one changes when a file is replaced: time, length, and the real
+/// path, because the file may be a symbolic link.
 pub(crate) fn stamp(path: &Path) -> Option<(std::time::SystemTime, u64, PathBuf)> {
     let about = std::fs::metadata(path).ok()?;
     Some((about.modified().ok()?, about.len(), std::fs::canonicalize(path).ok()?))

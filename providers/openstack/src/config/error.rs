@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ccm_core::config::gcfg::ConfigIssue;
 
-/// Why a configuration cannot be used.
+/// An error that makes a configuration unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigErrors {
     /// No file was given.

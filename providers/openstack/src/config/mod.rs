@@ -1,6 +1,5 @@
-//! `cloud.conf` and `clouds.yaml`: upstream's keys, and a few of our own.
-//!
-//! [`Settings`] is what everything else uses: complete, checked, nothing left to interpret.
+//! Reads `cloud.conf` and `clouds.yaml`, with upstream's keys and a few of our own, and converts
+//! them to [`Settings`], which are complete and checked.
 
 mod auth;
 mod check_load_balancer;
@@ -26,8 +25,8 @@ use ccm_core::config::{
 
 pub(crate) use self::credentials::stamp;
 pub use self::{
-    check_load_balancer::selector, credentials::ReloadingCredentials, environment::Environment,
-    error::ConfigErrors, settings::*,
+    check_load_balancer::parse_selector, credentials::ReloadingCredentials,
+    environment::Environment, error::ConfigErrors, settings::*,
 };
 use self::{
     keys::{
@@ -45,13 +44,13 @@ const OTHER_PROGRAMS_SECTIONS: [&str; 1] = ["blockstorage"];
 /// Reads a file, and `clouds.yaml` if the file enables it.
 ///
 /// # Errors
-/// There is no file, it cannot be read, or it has errors: all of them are returned.
+/// Returns an error if there is no file or it cannot be read, or else all errors in it.
 pub fn load(file: Option<&Path>, environment: &Environment) -> Result<Settings, ConfigErrors> {
     let file = file.ok_or(ConfigErrors::NoFile)?;
     let bytes = std::fs::read(file)
         .map_err(|source| ConfigErrors::Unreadable { file: file.to_owned(), source })?;
     let parsed = match String::from_utf8(bytes) {
-        Ok(text) => read(&text, environment),
+        Ok(text) => read_settings(&text, environment),
         Err(error) => {
             let valid = error.utf8_error().valid_up_to();
             let line = error.as_bytes()[..valid]
@@ -66,12 +65,12 @@ pub fn load(file: Option<&Path>, environment: &Environment) -> Result<Settings, 
     Ok(settings)
 }
 
-/// Parses a text.
+/// Parses the text of a `cloud.conf`.
 ///
 /// # Errors
-/// All errors in it.
+/// Returns all errors in the text.
 pub fn parse(text: &str, environment: &Environment) -> Result<Settings, ConfigErrors> {
-    read(text, environment).map_err(|issues| ConfigErrors::Invalid { file: None, issues })
+    read_settings(text, environment).map_err(|issues| ConfigErrors::Invalid { file: None, issues })
 }
 
 /// The values as written in the file.
@@ -88,10 +87,10 @@ pub(crate) struct Raw {
     pub(crate) sources: Vec<PathBuf>,
 }
 
-fn read(text: &str, environment: &Environment) -> Result<Settings, Vec<ConfigIssue>> {
+fn read_settings(text: &str, environment: &Environment) -> Result<Settings, Vec<ConfigIssue>> {
     let mut report = ValidationReport::default();
-    let raw = raw(text, environment, &mut report);
-    let settings = validate::settings(&raw, environment, &mut report);
+    let raw = read_raw(text, environment, &mut report);
+    let settings = validate::validate(&raw, environment, &mut report);
     report.errors.sort_by_key(|issue| issue.line);
     report.warnings.sort_by_key(|issue| issue.line);
     match settings {
@@ -103,7 +102,7 @@ fn read(text: &str, environment: &Environment) -> Result<Settings, Vec<ConfigIss
 }
 
 /// Reads the values of all keys, including those of `clouds.yaml`.
-fn raw(text: &str, environment: &Environment, report: &mut ValidationReport) -> Raw {
+fn read_raw(text: &str, environment: &Environment, report: &mut ValidationReport) -> Raw {
     let document = gcfg::parse(text);
     report.errors.extend(document.issues);
     let mut raw = Raw::default();

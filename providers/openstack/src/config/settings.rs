@@ -1,4 +1,4 @@
-//! The settings that everything else uses: complete, checked, nothing left to interpret.
+//! The settings of the provider, complete and checked.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -21,11 +21,11 @@ pub struct Settings {
     pub load_balancer: Option<LoadBalancer>,
     /// `[Requests]`: rate limits.
     pub limits: Limits,
-    /// Whether provider IDs name the region: `OS_CCM_REGIONAL=true`.
+    /// True when provider IDs name the region (`OS_CCM_REGIONAL=true`).
     pub regional_ids: bool,
     /// Files that were read: when one of them changes, the credentials may have changed.
     pub sources: Vec<PathBuf>,
-    /// What has no effect in the file; to be logged once.
+    /// Settings without effect, which are logged once.
     pub warnings: Vec<ConfigIssue>,
 }
 
@@ -55,7 +55,7 @@ pub struct Cloud {
     pub auth: Auth,
     /// Region of the endpoints, of labels and of provider IDs; empty when none is set.
     pub region: Box<str>,
-    /// Which endpoints of the catalog are used. Default public.
+    /// Type of the endpoints in the catalog. Default public.
     pub interface: Interface,
     /// TLS.
     pub tls: Tls,
@@ -160,7 +160,7 @@ pub enum Scope {
     Trust(Box<str>),
 }
 
-/// Which endpoints of the catalog are used.
+/// Type of endpoints in the catalog.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interface {
     /// `public`.
@@ -319,7 +319,7 @@ pub struct LbNetwork {
     pub member_subnet: Option<Box<str>>,
 }
 
-/// Where certificates of listeners are stored.
+/// Store of the listeners' certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContainerStore {
     /// `barbican`: references are checked there.

@@ -138,7 +138,7 @@ fn every_key_of_load_balancers_is_read() {
         monitor_max_retries_down: 4,
         manage_security_groups: true,
         internal: true,
-        node_selector: selector("a=b"),
+        node_selector: parse_selector("a=b"),
         cascade_delete: false,
         flavor: text("fl"),
         availability_zone: text("z"),
@@ -370,7 +370,7 @@ fn selectors_are_pairs() {
             .iter()
             .map(|(k, v)| ((*k).into(), (*v).into()))
             .collect();
-        assert_eq!(selector(text), expected, "{text:?}");
+        assert_eq!(parse_selector(text), expected, "{text:?}");
     }
 }
 
@@ -444,7 +444,7 @@ fn variables_choose_the_form_of_ids_and_the_patience() {
     let error = found("", "-1").unwrap_err().to_string();
     assert_eq!(
         error,
-        "cloud config: OCCM_WAIT_LB_ACTIVE_STEPS: \"-1\" is no number of steps: expected an integer of at least 0"
+        "cloud config: OCCM_WAIT_LB_ACTIVE_STEPS: \"-1\" is not a number of steps: expected an integer of at least 0"
     );
 }
 
@@ -460,7 +460,7 @@ fn no_secret_is_shown() {
     );
     assert!(!mistakes.concat().contains("hunter2"), "{mistakes:?}");
     let mut report = ValidationReport::default();
-    let raw = raw("[Global]\npassword=hunter2\n", &nowhere(), &mut report);
+    let raw = read_raw("[Global]\npassword=hunter2\n", &nowhere(), &mut report);
     assert!(!format!("{raw:?}").contains("hunter2"));
 }
 
@@ -551,7 +551,7 @@ fn debug_shows_no_secret_of_any_key() {
         .map(|key| format!("{key} = {}\n", secret(key)))
         .collect();
     let lines = lines.concat();
-    let raw = raw(&with(&lines), &nowhere(), &mut ValidationReport::default());
+    let raw = read_raw(&with(&lines), &nowhere(), &mut ValidationReport::default());
     let mut shown = vec![format!("{raw:?}")];
     for (name, more) in [
         ("password", "password = s3cret-password\n"),

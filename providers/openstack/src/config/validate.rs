@@ -1,5 +1,5 @@
-//! Turns typed values into settings that make sense. What upstream checks late, or never, is
-//! checked here.
+//! Converts typed values to settings, and checks them all at startup. Upstream checks some of them
+//! late, or never.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -10,26 +10,26 @@ use super::{
     ClientPair, Cloud, Environment, Interface, Limits, Networking, Rate, Raw, Settings, Tls, auth,
     check_load_balancer,
 };
-use crate::config::validation_report::{ValidationReport, number, owned, text};
+use crate::config::validation_report::{ValidationReport, check_number, owned, text};
 
 /// Values that `search-order` may contain.
 const SOURCES: [&str; 2] = ["configDrive", "metadataService"];
 /// Default of `request-timeout`.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Checks everything. `None` only if there is an error.
-pub(super) fn settings(
+/// Checks all values. Returns `None` if there is an error, which `report` contains.
+pub(super) fn validate(
     raw: &Raw,
     environment: &Environment,
     report: &mut ValidationReport,
 ) -> Option<Settings> {
     let auth = auth::check(&raw.global, report);
-    let interface = interface(raw, report);
-    let tls = tls(raw, report);
-    search_order(&raw.metadata.search_order, report);
+    let interface = check_interface(raw, report);
+    let tls = check_tls(raw, report);
+    check_search_order(&raw.metadata.search_order, report);
     let load_balancer = check_load_balancer::check(raw, environment, report);
-    let networking = networking(raw, report);
-    let limits = limits(raw, report);
+    let networking = check_networking(raw, report);
+    let limits = check_limits(raw, report);
     Some(Settings {
         cloud: Cloud {
             auth: auth?,
@@ -48,7 +48,7 @@ pub(super) fn settings(
     })
 }
 
-fn interface(raw: &Raw, report: &mut ValidationReport) -> Interface {
+fn check_interface(raw: &Raw, report: &mut ValidationReport) -> Interface {
     let global = &raw.global;
     match text(&global.endpoint_type) {
         None | Some("public") => Interface::Public,
@@ -63,7 +63,7 @@ fn interface(raw: &Raw, report: &mut ValidationReport) -> Interface {
     }
 }
 
-fn tls(raw: &Raw, report: &mut ValidationReport) -> Tls {
+fn check_tls(raw: &Raw, report: &mut ValidationReport) -> Tls {
     let global = &raw.global;
     let insecure = global.insecure.value == "true";
     if !matches!(global.insecure.value.as_str(), "" | "true" | "false") {
@@ -73,7 +73,7 @@ fn tls(raw: &Raw, report: &mut ValidationReport) -> Tls {
             "has no effect: only `true`, spelled so, turns the checks off",
         );
     }
-    let client = client_pair(raw, report);
+    let client = read_client_pair(raw, report);
     let ca_file = text(&global.ca_file).map(PathBuf::from);
     if insecure && ca_file.is_some() {
         report.warn("Global", &global.ca_file, "has no effect with tls-insecure");
@@ -82,7 +82,7 @@ fn tls(raw: &Raw, report: &mut ValidationReport) -> Tls {
 }
 
 /// Returns the client certificate and its key, if both are set.
-fn client_pair(raw: &Raw, report: &mut ValidationReport) -> Option<ClientPair> {
+fn read_client_pair(raw: &Raw, report: &mut ValidationReport) -> Option<ClientPair> {
     let global = &raw.global;
     let cert = text(&global.cert_file);
     let key = text(&global.key_file);
@@ -99,8 +99,8 @@ fn client_pair(raw: &Raw, report: &mut ValidationReport) -> Option<ClientPair> {
     None
 }
 
-/// Checks that there are one or two of the two names.
-fn search_order(value: &ConfigValue<String>, report: &mut ValidationReport) {
+/// Checks that `search-order` has one or two elements, and only supported ones.
+fn check_search_order(value: &ConfigValue<String>, report: &mut ValidationReport) {
     if value.line.is_none() {
         return;
     }
@@ -118,7 +118,7 @@ fn search_order(value: &ConfigValue<String>, report: &mut ValidationReport) {
     }
 }
 
-fn networking(raw: &Raw, report: &mut ValidationReport) -> Networking {
+fn check_networking(raw: &Raw, report: &mut ValidationReport) -> Networking {
     let keys = &raw.networking;
     let mut sort_order = Vec::new();
     for cidr in keys
@@ -154,12 +154,12 @@ fn non_empty_names(value: &ConfigValue<Vec<String>>) -> Vec<Box<str>> {
         .collect()
 }
 
-fn limits(raw: &Raw, report: &mut ValidationReport) -> Limits {
+fn check_limits(raw: &Raw, report: &mut ValidationReport) -> Limits {
     let keys = &raw.requests;
     let defaults = Limits::default();
-    let read_burst = request_count(&keys.read_burst, defaults.read.burst, report);
-    let write_burst = request_count(&keys.write_burst, defaults.write.burst, report);
-    let in_flight = request_count(&keys.in_flight, defaults.in_flight, report);
+    let read_burst = check_count(&keys.read_burst, defaults.read.burst, report);
+    let write_burst = check_count(&keys.write_burst, defaults.write.burst, report);
+    let in_flight = check_count(&keys.in_flight, defaults.in_flight, report);
     Limits {
         read: Rate {
             per_second: keys.read_qps.value.unwrap_or(defaults.read.per_second),
@@ -173,10 +173,10 @@ fn limits(raw: &Raw, report: &mut ValidationReport) -> Limits {
     }
 }
 
-fn request_count(
+fn check_count(
     value: &ConfigValue<Option<i64>>,
     default: u32,
     report: &mut ValidationReport,
 ) -> u32 {
-    number("Requests", value, default, 1..=100_000, report)
+    check_number("Requests", value, default, 1..=100_000, report)
 }

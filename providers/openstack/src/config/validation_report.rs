@@ -1,5 +1,5 @@
-//! Collects what is wrong with a configuration, and reads values that are wrong in many sections
-//! alike.
+//! Collects errors and warnings about a configuration, and reads the types of values that occur in
+//! many sections.
 
 use ccm_core::config::gcfg_keys::ConfigValue;
 
@@ -8,9 +8,9 @@ use super::ConfigIssue;
 /// Errors and warnings about a configuration.
 #[derive(Debug, Default)]
 pub(super) struct ValidationReport {
-    /// What has to be corrected.
+    /// Errors, with which the manager does not start.
     pub errors: Vec<ConfigIssue>,
-    /// What has no effect.
+    /// Settings without effect, and other oddities.
     pub warnings: Vec<ConfigIssue>,
 }
 
@@ -48,8 +48,8 @@ pub(super) fn owned(value: &ConfigValue<String>) -> Option<Box<str>> {
     text(value).map(Into::into)
 }
 
-/// Checks a number that may be unset.
-pub(super) fn number(
+/// Returns a number, or the default if it is not set. Records an error if it is out of range.
+pub(super) fn check_number(
     section: &str,
     setting: &ConfigValue<Option<i64>>,
     default: u32,

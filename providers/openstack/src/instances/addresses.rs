@@ -1,4 +1,4 @@
-//! Addresses of a Node, in upstream's order.
+//! Collects the addresses of a Node, in upstream's order.
 
 use std::{cmp::Reverse, net::IpAddr};
 
@@ -7,7 +7,8 @@ use ipnet::IpNet;
 
 use super::server::{NetworkAddress, NovaServer, ServerPort};
 
-/// Which addresses a Node has, and in which order: section `[Networking]` of `cloud.conf`.
+/// Rules for the choice and the order of a Node's addresses, from section `[Networking]` of
+/// `cloud.conf`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressRules {
     /// True when IPv6 addresses are left out (`ipv6-support-disabled`).
@@ -21,62 +22,61 @@ pub struct AddressRules {
     pub sort_order: Vec<IpNet>,
 }
 
-/// Returns the addresses of a server's Node. `sub_ports`: fixed addresses of trunks' sub-ports.
+/// Collects the addresses of a server's Node. `sub_ports` are the fixed addresses of trunks'
+/// sub-ports.
 ///
-/// The order is: fixed addresses of active ports, the access addresses, the host name, and then
-/// what Nova shows, by network name. An address on a network that `rules` call public is external.
-/// If `rules` name internal networks, addresses on networks that are neither are left out.
-pub fn of(
-    machine: &NovaServer,
+/// First come the fixed addresses of active ports, then the access addresses, the host name, and
+/// the addresses that Nova shows, by network name. An address on a public network of `rules` is
+/// external. If `rules` name internal networks, addresses on all other networks are left out.
+pub fn collect_addresses(
+    server: &NovaServer,
     ports: &[ServerPort],
     sub_ports: &[NetworkAddress],
     rules: &AddressRules,
 ) -> Vec<NodeAddress> {
-    let mut list = AddressList { rules, found: Vec::new() };
+    let mut list = AddressList { rules, addresses: Vec::new() };
     for address in ports
         .iter()
-        .filter(|nic| nic.active)
-        .flat_map(|nic| &nic.fixed)
+        .filter(|port| port.active)
+        .flat_map(|port| &port.fixed)
     {
         list.add(AddressType::InternalIp, address);
     }
-    for address in [&machine.access_v4, &machine.access_v6]
-        .into_iter()
-        .flatten()
-    {
+    for address in [&server.access_v4, &server.access_v6].into_iter().flatten() {
         list.add(AddressType::ExternalIp, address);
     }
-    if let Some(name) = &machine.hostname {
-        list.put(NodeAddress::new(AddressType::Hostname, name.clone()));
+    if let Some(name) = &server.hostname {
+        list.push_unique(NodeAddress::new(AddressType::Hostname, name.clone()));
     }
-    let mut networks: Vec<_> = machine.networks.iter().chain(sub_ports).collect();
+    let mut networks: Vec<_> = server.networks.iter().chain(sub_ports).collect();
     networks.sort_by(|a, b| a.network.cmp(&b.network));
     for NetworkAddress { network, address, floating } in networks {
         list.add_on(network, address, *floating);
     }
-    let mut found = list.found;
+    let mut addresses = list.addresses;
     if !rules.sort_order.is_empty() {
-        sort(&mut found, &rules.sort_order);
+        sort(&mut addresses, &rules.sort_order);
     }
-    found
+    addresses
 }
 
+/// The addresses that were collected so far.
 struct AddressList<'a> {
     rules: &'a AddressRules,
-    found: Vec<NodeAddress>,
+    addresses: Vec<NodeAddress>,
 }
 
 impl AddressList<'_> {
     /// Adds an address unless its family is disabled.
     fn add(&mut self, kind: AddressType, address: &str) {
-        if !self.is_hidden(address) {
-            self.put(NodeAddress::new(kind, address));
+        if !self.is_disabled(address) {
+            self.push_unique(NodeAddress::new(kind, address));
         }
     }
 
-    /// Adds, moves or removes an address according to the rules for its network.
+    /// Adds an address on a network, changes it to external, or removes it, according to the rules.
     fn add_on(&mut self, network: &str, address: &str, floating: bool) {
-        if self.is_hidden(address) {
+        if self.is_disabled(address) {
             return;
         }
         let AddressRules { public, internal, .. } = self.rules;
@@ -92,56 +92,60 @@ impl AddressList<'_> {
         }
     }
 
-    fn put(&mut self, address: NodeAddress) {
-        if !self.found.contains(&address) {
-            self.found.push(address);
+    fn push_unique(&mut self, address: NodeAddress) {
+        if !self.addresses.contains(&address) {
+            self.addresses.push(address);
         }
     }
 
     fn remove(&mut self, address: &str) {
-        self.found.retain(|known| &*known.address != address);
+        self.addresses.retain(|other| &*other.address != address);
     }
 
-    fn is_hidden(&self, address: &str) -> bool {
+    /// Returns true for IPv6 addresses if they are disabled.
+    fn is_disabled(&self, address: &str) -> bool {
         self.rules.no_ipv6 && address.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6())
     }
 }
 
-/// Parses `address-sort-order`: networks, separated by comma or space. Also returns the words that
-/// are not networks, to be reported.
+/// Parses `address-sort-order`, a list of networks separated by commas or spaces. Also returns the
+/// elements that are not networks.
 pub fn parse_order(text: &str) -> (Vec<IpNet>, Vec<&str>) {
-    let words = text.split([',', ' ', '\t']).filter(|word| !word.is_empty());
+    let elements = text
+        .split([',', ' ', '\t'])
+        .filter(|element| !element.is_empty());
     let mut networks = Vec::new();
-    let mut wrong = Vec::new();
-    for word in words {
-        match word.parse::<IpNet>() {
+    let mut invalid = Vec::new();
+    for element in elements {
+        match element.parse::<IpNet>() {
             Ok(network) => networks.push(network.trunc()),
-            Err(_) => wrong.push(word),
+            Err(_) => invalid.push(element),
         }
     }
-    (networks, wrong)
+    (networks, invalid)
 }
 
-/// Sorts addresses: those in an earlier network first, by number within one network; the rest keeps
-/// its order after them.
+/// Sorts addresses by the first of these networks that contains them, and numerically within a
+/// network. Addresses in none of the networks come last, in their old order.
 pub fn sort(addresses: &mut [NodeAddress], order: &[IpNet]) {
     addresses.sort_by_cached_key(|address| {
         let ip = address.address.parse::<IpAddr>().ok();
         let priority = ip.map_or(0, |ip| priority(ip, order));
-        (Reverse(priority), ip.filter(|_| priority > 0).map(number))
+        (Reverse(priority), ip.filter(|_| priority > 0).map(to_sort_key))
     });
 }
 
-/// Returns the priority of an address: highest in the first network, 1 in the last, 0 in none.
+/// Returns the priority of an address, which is highest in the first network, 1 in the last one,
+/// and 0 outside all networks.
 fn priority(ip: IpAddr, order: &[IpNet]) -> usize {
     order
         .iter()
         .position(|network| network.contains(&ip))
-        .map_or(0, |place| order.len() - place)
+        .map_or(0, |index| order.len() - index)
 }
 
-/// Returns an address as 16 bytes, comparable among both families.
-fn number(ip: IpAddr) -> [u8; 16] {
+/// Converts an address to 16 bytes, by which addresses of both families can be compared.
+fn to_sort_key(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
         IpAddr::V6(v6) => v6.octets(),

@@ -25,7 +25,7 @@ fn server(networks: &[NetworkAddress]) -> NovaServer {
     }
 }
 
-fn nic(addresses: &[&str]) -> ServerPort {
+fn server_port(addresses: &[&str]) -> ServerPort {
     ServerPort {
         active: true,
         fixed: addresses.iter().map(|a| (*a).into()).collect(),
@@ -56,11 +56,16 @@ fn public(network: &str) -> [NetworkAddress; 2] {
 // N01
 #[test]
 fn ports_then_access_then_host_name_then_networks() {
-    let machine = NovaServer {
+    let instance = NovaServer {
         hostname: Some("a1-yinvcez57-0".into()),
         ..server(&public("public"))
     };
-    let found = of(&machine, &[nic(&["10.0.0.32", "10.0.0.31"])], &[], &rules(&["public"], &[]));
+    let found = collect_addresses(
+        &instance,
+        &[server_port(&["10.0.0.32", "10.0.0.31"])],
+        &[],
+        &rules(&["public"], &[]),
+    );
     assert_eq!(
         shown(&found),
         [
@@ -79,8 +84,13 @@ fn ports_then_access_then_host_name_then_networks() {
 // N02: networks by name, whatever `public-network-name` says.
 #[test]
 fn another_name_of_the_public_network_counts_alike() {
-    let machine = server(&public("pub-net"));
-    let found = of(&machine, &[nic(&["10.0.0.32", "10.0.0.31"])], &[], &rules(&["pub-net"], &[]));
+    let instance = server(&public("pub-net"));
+    let found = collect_addresses(
+        &instance,
+        &[server_port(&["10.0.0.32", "10.0.0.31"])],
+        &[],
+        &rules(&["pub-net"], &[]),
+    );
     assert_eq!(
         shown(&found),
         [
@@ -98,7 +108,7 @@ fn another_name_of_the_public_network_counts_alike() {
 // N03
 #[test]
 fn an_address_of_a_port_on_a_public_network_is_external_only() {
-    let machine = NovaServer {
+    let instance = NovaServer {
         networks: [
             on("private", "10.0.0.32"),
             on("private", "10.0.0.31"),
@@ -109,8 +119,8 @@ fn an_address_of_a_port_on_a_public_network_is_external_only() {
         .into(),
         ..server(&[])
     };
-    let nics = [nic(&["10.0.0.32", "10.0.0.31", "50.56.176.36"])];
-    let found = of(&machine, &nics, &[], &rules(&["pub-net"], &[]));
+    let ports = [server_port(&["10.0.0.32", "10.0.0.31", "50.56.176.36"])];
+    let found = collect_addresses(&instance, &ports, &[], &rules(&["pub-net"], &[]));
     let of_it: Vec<_> = shown(&found)
         .into_iter()
         .filter(|text| text.ends_with("50.56.176.36"))
@@ -122,10 +132,10 @@ fn an_address_of_a_port_on_a_public_network_is_external_only() {
 #[test]
 fn networks_that_are_neither_internal_nor_public_are_left_out() {
     let [v4, v6] = public("pub-net");
-    let machine = server(&[on("also-private", "10.0.0.64"), v4, v6]);
-    let found = of(
-        &machine,
-        &[nic(&["10.0.0.32", "10.0.0.31"])],
+    let instance = server(&[on("also-private", "10.0.0.64"), v4, v6]);
+    let found = collect_addresses(
+        &instance,
+        &[server_port(&["10.0.0.32", "10.0.0.31"])],
         &[],
         &rules(&[], &["private", "also-private"]),
     );
@@ -146,9 +156,13 @@ fn networks_that_are_neither_internal_nor_public_are_left_out() {
 #[test]
 fn addresses_of_ports_on_other_than_the_internal_networks_are_taken_out() {
     let [v4, v6] = public("pub-net");
-    let machine = server(&[on("also-private", "10.0.0.64"), v4, v6]);
-    let found =
-        of(&machine, &[nic(&["10.0.0.32", "10.0.0.31"])], &[], &rules(&[], &["also-private"]));
+    let instance = server(&[on("also-private", "10.0.0.64"), v4, v6]);
+    let found = collect_addresses(
+        &instance,
+        &[server_port(&["10.0.0.32", "10.0.0.31"])],
+        &[],
+        &rules(&[], &["also-private"]),
+    );
     assert_eq!(
         shown(&found),
         [
@@ -163,9 +177,14 @@ fn addresses_of_ports_on_other_than_the_internal_networks_are_taken_out() {
 // N06
 #[test]
 fn without_ipv6_only_ipv4_is_shown() {
-    let machine = server(&public("public"));
+    let instance = server(&public("public"));
     let rules = AddressRules { no_ipv6: true, ..rules(&["public"], &[]) };
-    let found = of(&machine, &[nic(&["10.0.0.32", "10.0.0.31", V6_ACCESS])], &[], &rules);
+    let found = collect_addresses(
+        &instance,
+        &[server_port(&["10.0.0.32", "10.0.0.31", V6_ACCESS])],
+        &[],
+        &rules,
+    );
     assert_eq!(
         shown(&found),
         [
@@ -181,11 +200,12 @@ fn without_ipv6_only_ipv4_is_shown() {
 // N07
 #[test]
 fn the_wanted_order_comes_last_of_all() {
-    let machine = NovaServer { hostname: Some("a1".into()), ..server(&public("public")) };
+    let instance = NovaServer { hostname: Some("a1".into()), ..server(&public("public")) };
     let (order, wrong) = parse_order("10.0.0.0/8, 50.56.176.0/24, 2001:4800::/32");
     assert!(wrong.is_empty());
     let rules = AddressRules { sort_order: order, ..rules(&["public"], &[]) };
-    let found = of(&machine, &[nic(&["10.0.0.32", "10.0.0.31"])], &[], &rules);
+    let found =
+        collect_addresses(&instance, &[server_port(&["10.0.0.32", "10.0.0.31"])], &[], &rules);
     assert_eq!(
         shown(&found),
         [
@@ -203,14 +223,17 @@ fn the_wanted_order_comes_last_of_all() {
 
 #[test]
 fn ports_that_are_not_active_count_by_what_nova_shows() {
-    let idle = ServerPort { active: false, ..nic(&["10.0.0.9"]) };
-    assert!(of(&NovaServer::default(), &[idle], &[], &AddressRules::default()).is_empty());
+    let idle = ServerPort { active: false, ..server_port(&["10.0.0.9"]) };
+    assert!(
+        collect_addresses(&NovaServer::default(), &[idle], &[], &AddressRules::default())
+            .is_empty()
+    );
 }
 
 #[test]
 fn addresses_of_sub_ports_are_internal_on_their_network() {
     let subs = [on("zoo", "10.9.0.1"), on("private", "10.0.0.77"), on("public", "10.8.0.1")];
-    let found = of(&server(&[]), &[], &subs, &rules(&["public"], &[]));
+    let found = collect_addresses(&server(&[]), &[], &subs, &rules(&["public"], &[]));
     assert_eq!(
         shown(&found)[2..],
         [

@@ -1,4 +1,4 @@
-//! Cache of servers, shared by all who query them.
+//! Cache of the project's servers, shared by all controllers that look up instances.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -15,33 +15,33 @@ use tokio::time::Instant;
 
 use super::{
     fetch::{Fetch, Listing, ServerRow},
-    plan::{self, LookupStrategy},
+    lookup_strategy::{self, LookupStrategy},
     server::{NetworkAddress, NovaServer, ServerPort},
 };
 use crate::client::{Client, OpenStackError};
 
-/// How long an answer is kept since it was fetched.
+/// Time after which an answer is removed from the cache.
 const IDLE_TTL: Duration = Duration::from_secs(3600);
-/// How long a "not found" is valid at most, whatever age is allowed: a new server may appear within
-/// seconds.
+/// Maximum age of "not found", even if the caller allows more, because a new server may appear
+/// within seconds.
 const MAX_ABSENCE_AGE: Duration = Duration::from_secs(5);
 
-/// How a server is looked up.
+/// A server to look up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ServerTarget {
-    /// By its ID.
+    /// The server with this ID.
     Id(Arc<str>),
-    /// By its name.
+    /// The only server with this name.
     Name(Arc<str>),
 }
 
-/// Result for one server. `Ok(None)`: Nova said that there is none.
+/// Result for one server. `Ok(None)` means that Nova reported it as not found.
 pub type ServerLookup = Result<Option<Arc<NovaServer>>, CloudError>;
 
 /// Cache of the project's servers, and the requests that refresh it.
 ///
-/// One request at a time is in flight; callers that arrive meanwhile use its answer if that is new
-/// enough.
+/// Only one request is in flight. Callers that arrive during it wait, and use its answer if that is
+/// recent enough.
 pub struct ServerCache {
     client: Client,
     strings: Interner,
@@ -52,44 +52,45 @@ pub struct ServerCache {
 #[derive(Default)]
 struct CacheState {
     servers: HashMap<ServerTarget, Cached<Option<Arc<NovaServer>>>>,
-    nics: HashMap<Arc<str>, Cached<Arc<ServerPorts>>>,
-    /// Names of flavors by ID; `None` where the flavor does not exist or is hidden.
+    ports: HashMap<Arc<str>, Cached<Arc<ServerPorts>>>,
+    /// Names of flavors by ID, or `None` if the flavor does not exist or is hidden.
     flavors: HashMap<Arc<str>, Option<Arc<str>>>,
-    /// How many servers the last complete listing had.
+    /// Number of servers in the last complete listing.
     listed: Option<usize>,
-    /// How many requests have begun.
+    /// Number of requests that have begun.
     round: u64,
 }
 
 /// The ports of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerPorts {
-    /// The ports.
-    pub nics: Vec<ServerPort>,
+    /// The ports with their fixed addresses.
+    pub ports: Vec<ServerPort>,
     /// Addresses of trunks' sub-ports.
     pub sub_ports: Vec<NetworkAddress>,
 }
 
-/// Position among the requests: clocks alone cannot order two events within a tick.
+/// A point in time, with its position among the requests. Clocks alone could not order two events
+/// within the same tick.
 #[derive(Clone, Copy)]
 struct RequestMoment {
     at: Instant,
-    /// How many requests had begun.
+    /// Number of requests that had begun.
     round: u64,
 }
 
-/// An answer, and when its request began.
+/// An answer, with the time when its request began.
 struct Cached<T> {
     answer: T,
     fetched_at: RequestMoment,
 }
 
 impl<T> Cached<T> {
-    /// Returns true if it answers a query that arrived at `asked_at`: it is not older than
-    /// `max_age`, or its request began after the query arrived.
-    fn satisfies(&self, asked_at: RequestMoment, max_age: Duration) -> bool {
-        let age = asked_at.at.saturating_duration_since(self.fetched_at.at);
-        self.fetched_at.round > asked_at.round || (!max_age.is_zero() && age <= max_age)
+    /// Returns true if the answer is not older than `max_age`, or if its request began after the
+    /// query arrived.
+    fn satisfies(&self, arrived_at: RequestMoment, max_age: Duration) -> bool {
+        let age = arrived_at.at.saturating_duration_since(self.fetched_at.at);
+        self.fetched_at.round > arrived_at.round || (!max_age.is_zero() && age <= max_age)
     }
 
     fn is_expired(&self, now: RequestMoment) -> bool {
@@ -108,31 +109,33 @@ impl ServerCache {
         })
     }
 
-    /// Finds servers. No answer is older than the age given for it; zero always queries Nova. One
-    /// answer per query.
+    /// Finds servers, and returns an answer for each. `max_ages` has the maximum age of each answer.
+    /// With an age of zero, Nova is always queried.
     ///
     /// # Errors
-    /// The operation was cancelled. Every other error is the answer for the servers that it
-    /// concerns.
-    pub async fn find(
+    /// Returns an error if the operation was cancelled. Every other error is the answer for the
+    /// servers that it concerns.
+    pub async fn find_servers(
         &self,
         op: &Op,
-        questions: &BTreeMap<ServerTarget, Duration>,
+        max_ages: &BTreeMap<ServerTarget, Duration>,
     ) -> Result<HashMap<ServerTarget, ServerLookup>, CloudError> {
-        let asked_at = self.moment();
-        let mut answers = HashMap::with_capacity(questions.len());
-        let mut open: BTreeSet<ServerTarget> = questions.keys().cloned().collect();
-        self.take_cached(questions, asked_at, &mut open, &mut answers);
-        if open.is_empty() {
+        let arrived_at = self.now();
+        let mut answers = HashMap::with_capacity(max_ages.len());
+        if self
+            .add_cached_servers(max_ages, arrived_at, &mut answers)
+            .is_empty()
+        {
             return Ok(answers);
         }
         let _guard = op.run(async { Ok(self.request_lock.lock().await) }).await?;
-        self.take_cached(questions, asked_at, &mut open, &mut answers);
-        if open.is_empty() {
+        // Another request may have answered while this one waited for the lock.
+        let missing = self.add_cached_servers(max_ages, arrived_at, &mut answers);
+        if missing.is_empty() {
             return Ok(answers);
         }
         let began = self.begin();
-        for (target, answer) in self.request_missing(op, open, began).await {
+        for (target, answer) in self.request_servers(op, missing, began).await {
             if let Ok(answer) = &answer {
                 self.state
                     .lock()
@@ -144,32 +147,32 @@ impl ServerCache {
         Ok(answers)
     }
 
-    /// Returns the ports of servers, by ID of the server.
+    /// Finds the ports of servers, and returns them by server ID.
     ///
     /// # Errors
-    /// Neutron's error; then there is no answer at all.
-    pub async fn interfaces(
+    /// Returns Neutron's error, even if some answers are cached.
+    pub async fn find_ports(
         &self,
         op: &Op,
-        servers: &BTreeMap<Arc<str>, Duration>,
+        max_ages: &BTreeMap<Arc<str>, Duration>,
     ) -> Result<HashMap<Arc<str>, Arc<ServerPorts>>, OpenStackError> {
-        let asked_at = self.moment();
-        let mut found = HashMap::with_capacity(servers.len());
+        let arrived_at = self.now();
+        let mut found = HashMap::with_capacity(max_ages.len());
         if self
-            .take_cached_ports(servers, asked_at, &mut found)
+            .add_cached_ports(max_ages, arrived_at, &mut found)
             .is_empty()
         {
             return Ok(found);
         }
         let _guard = self.request_lock.lock().await;
         // Another request may have answered while this one waited for the lock.
-        let missing = self.take_cached_ports(servers, asked_at, &mut found);
+        let missing = self.add_cached_ports(max_ages, arrived_at, &mut found);
         if missing.is_empty() {
             return Ok(found);
         }
         let began = self.begin();
         let fetch = self.fetch(op);
-        let mut ports = fetch.nics(&missing).await?;
+        let mut ports = fetch.list_ports(&missing).await?;
         let sub_port_ids: BTreeSet<&str> = missing
             .iter()
             .filter_map(|id| ports.get(&**id))
@@ -180,68 +183,74 @@ impl ServerCache {
         let sub_ports = if sub_port_ids.is_empty() {
             BTreeMap::new()
         } else {
-            fetch.sub_ports(&sub_port_ids).await?
+            fetch.find_sub_port_addresses(&sub_port_ids).await?
         };
         let mut state = self.state.lock();
-        state.nics.retain(|_, cached| !cached.is_expired(began));
+        state.ports.retain(|_, cached| !cached.is_expired(began));
         for id in missing {
-            let nics = ports.remove(&*id).unwrap_or_default();
-            let sub_ports = nics
+            let ports = ports.remove(&*id).unwrap_or_default();
+            let sub_ports = ports
                 .iter()
                 .flat_map(|port| &port.sub_ports)
                 .filter_map(|id| sub_ports.get(&**id))
                 .flatten()
                 .cloned()
                 .collect();
-            let answer = Arc::new(ServerPorts { nics, sub_ports });
+            let answer = Arc::new(ServerPorts { ports, sub_ports });
             state
-                .nics
+                .ports
                 .insert(id.clone(), Cached { answer: answer.clone(), fetched_at: began });
             found.insert(id, answer);
         }
         Ok(found)
     }
 
-    /// Adds what is cached and fresh enough to `found`. Returns the servers that are missing in it.
-    fn take_cached_ports(
+    /// Adds cached ports to `found` if they are recent enough, and returns the IDs of the servers
+    /// that are still missing.
+    fn add_cached_ports(
         &self,
-        servers: &BTreeMap<Arc<str>, Duration>,
-        asked_at: RequestMoment,
+        max_ages: &BTreeMap<Arc<str>, Duration>,
+        arrived_at: RequestMoment,
         found: &mut HashMap<Arc<str>, Arc<ServerPorts>>,
     ) -> Vec<Arc<str>> {
         let state = self.state.lock();
-        for (id, age) in servers {
-            if let Some(cached) = state.nics.get(id)
-                && cached.satisfies(asked_at, *age)
+        for (id, age) in max_ages {
+            if let Some(cached) = state.ports.get(id)
+                && cached.satisfies(arrived_at, *age)
             {
                 found.insert(id.clone(), cached.answer.clone());
             }
         }
-        servers
+        max_ages
             .keys()
             .filter(|id| !found.contains_key(*id))
             .cloned()
             .collect()
     }
 
-    /// Returns the name of a flavor, requested once; `None` when it does not exist or is hidden.
+    /// Returns the name of a flavor, or `None` if it does not exist or is hidden. Requests each
+    /// flavor only once.
     ///
     /// # Errors
-    /// Nova's error.
-    pub async fn flavor(&self, op: &Op, id: &Arc<str>) -> Result<Option<Arc<str>>, OpenStackError> {
+    /// Returns Nova's error.
+    pub async fn flavor_name(
+        &self,
+        op: &Op,
+        id: &Arc<str>,
+    ) -> Result<Option<Arc<str>>, OpenStackError> {
         if let Some(cached) = self.state.lock().flavors.get(id) {
             return Ok(cached.clone());
         }
-        let name = self.fetch(op).flavor(id).await?;
+        let name = self.fetch(op).get_flavor_name(id).await?;
         self.state.lock().flavors.insert(id.clone(), name.clone());
         Ok(name)
     }
 
-    fn moment(&self) -> RequestMoment {
+    fn now(&self) -> RequestMoment {
         RequestMoment { at: Instant::now(), round: self.state.lock().round }
     }
 
-    /// Begins a request: its answer is as old as this moment.
+    /// Begins a request. The returned moment is the age of its answer.
     fn begin(&self) -> RequestMoment {
         let mut state = self.state.lock();
         state.round += 1;
@@ -252,17 +261,22 @@ impl ServerCache {
         Fetch { client: &self.client, strings: &self.strings, op }
     }
 
-    /// Moves what is cached and fresh enough to the answers.
-    fn take_cached(
+    /// Adds cached answers if they are recent enough, and returns the servers that are still
+    /// missing.
+    fn add_cached_servers(
         &self,
-        questions: &BTreeMap<ServerTarget, Duration>,
-        asked_at: RequestMoment,
-        open: &mut BTreeSet<ServerTarget>,
+        max_ages: &BTreeMap<ServerTarget, Duration>,
+        arrived_at: RequestMoment,
         answers: &mut HashMap<ServerTarget, ServerLookup>,
-    ) {
+    ) -> BTreeSet<ServerTarget> {
         let state = self.state.lock();
-        for (target, age) in questions {
+        let mut missing = BTreeSet::new();
+        for (target, age) in max_ages {
+            if answers.contains_key(target) {
+                continue;
+            }
             let Some(cached) = state.servers.get(target) else {
+                missing.insert(target.clone());
                 continue;
             };
             let max_age = if cached.answer.is_some() {
@@ -270,38 +284,42 @@ impl ServerCache {
             } else {
                 (*age).min(MAX_ABSENCE_AGE)
             };
-            if cached.satisfies(asked_at, max_age) && open.remove(target) {
+            if cached.satisfies(arrived_at, max_age) {
                 answers.insert(target.clone(), Ok(cached.answer.clone()));
+            } else {
+                missing.insert(target.clone());
             }
         }
+        missing
     }
 
-    /// Queries Nova for each of these, with the strategy that takes the fewest requests.
-    async fn request_missing(
+    /// Queries Nova for servers, with the strategy that takes the fewest requests.
+    async fn request_servers(
         &self,
         op: &Op,
-        open: BTreeSet<ServerTarget>,
+        targets: BTreeSet<ServerTarget>,
         began: RequestMoment,
     ) -> Vec<(ServerTarget, ServerLookup)> {
         let fetch = self.fetch(op);
         let listed = self.state.lock().listed;
-        match plan::choose_strategy(open.len(), listed) {
+        match lookup_strategy::choose_strategy(targets.len(), listed) {
             LookupStrategy::Each => {
-                let mut answers = Vec::with_capacity(open.len());
-                for target in open {
+                let mut answers = Vec::with_capacity(targets.len());
+                for target in targets {
                     let answer = fetch_one(&fetch, &target).await;
                     answers.push((target, answer));
                 }
                 answers
             }
-            LookupStrategy::List => match fetch.list().await {
+            LookupStrategy::List => match fetch.list_servers().await {
                 Ok(listing) => {
                     let found = self.store_listing(&listing, began);
-                    confirm(&fetch, open, &listing, &found).await
+                    answer_from_listing(&fetch, targets, &listing, &found).await
                 }
                 Err(error) => {
                     let error = CloudError::from(error);
-                    open.into_iter()
+                    targets
+                        .into_iter()
                         .map(|target| (target, Err(error.clone())))
                         .collect()
                 }
@@ -309,7 +327,7 @@ impl ServerCache {
         }
     }
 
-    /// Stores a complete listing: servers that were not queried may be soon.
+    /// Stores a complete listing, including servers that nobody has queried yet.
     fn store_listing(
         &self,
         listing: &Listing,
@@ -331,11 +349,11 @@ impl ServerCache {
     }
 }
 
-/// Answers from a complete listing. A server that is not in it is requested by ID before it counts
-/// as deleted.
-async fn confirm(
+/// Answers queries from a complete listing. A server that the listing lacks is requested by its ID,
+/// because only Nova's 404 proves that it is deleted.
+async fn answer_from_listing(
     fetch: &Fetch<'_>,
-    open: BTreeSet<ServerTarget>,
+    targets: BTreeSet<ServerTarget>,
     listing: &Listing,
     servers: &HashMap<Arc<str>, Arc<NovaServer>>,
 ) -> Vec<(ServerTarget, ServerLookup)> {
@@ -343,9 +361,9 @@ async fn confirm(
     for server in servers.values() {
         by_name.entry(&server.name).or_default().push(server);
     }
-    let mut answers = Vec::with_capacity(open.len());
-    let mut confirmed = 0;
-    for target in open {
+    let mut answers = Vec::with_capacity(targets.len());
+    let mut confirmations = 0;
+    for target in targets {
         let answer = match &target {
             ServerTarget::Name(name) => {
                 let found = by_name.get(&**name).map(Vec::as_slice).unwrap_or_default();
@@ -356,8 +374,8 @@ async fn confirm(
             }
             ServerTarget::Id(id) => match servers.get(id) {
                 Some(server) => Ok(Some(server.clone())),
-                None if confirmed < plan::MAX_CONFIRMATIONS => {
-                    confirmed += 1;
+                None if confirmations < lookup_strategy::MAX_CONFIRMATIONS => {
+                    confirmations += 1;
                     fetch_one(fetch, &target).await
                 }
                 None => Err(CloudError::transient(format!(
@@ -370,19 +388,20 @@ async fn confirm(
     answers
 }
 
-/// Queries one server alone.
+/// Requests one server alone.
 async fn fetch_one(fetch: &Fetch<'_>, target: &ServerTarget) -> ServerLookup {
     match target {
-        ServerTarget::Id(id) => match fetch.by_id(id).await? {
+        ServerTarget::Id(id) => match fetch.get_server(id).await? {
             ServerRow::Found(server) => Ok(Some(Arc::new(server))),
             ServerRow::CellDown => Err(cell_down_error(id)),
             ServerRow::NotFound => Ok(None),
         },
         ServerTarget::Name(name) => {
-            let mut listing = fetch.named(name).await?;
+            let mut listing = fetch.list_by_name(name).await?;
             if listing.servers.is_empty() {
-                // Nova silently leaves cells that do not answer out of a filtered list.
-                listing = fetch.list().await?;
+                // Nova leaves cells that do not answer out of a filtered list, but shows them in an
+                // unfiltered one.
+                listing = fetch.list_servers().await?;
                 listing.servers.retain(|server| server.name == *name);
             }
             let found: Vec<_> = listing.servers.into_iter().map(Arc::new).collect();
@@ -395,11 +414,12 @@ async fn fetch_one(fetch: &Fetch<'_>, target: &ServerTarget) -> ServerLookup {
     }
 }
 
-/// Returns the only server with a name.
-fn single_match(name: &str, found: &[&Arc<NovaServer>], others_hidden: bool) -> ServerLookup {
+/// Returns the only server with a name, or an error if there are several. `is_incomplete` is true
+/// if a cell did not answer, so that there may be more.
+fn single_match(name: &str, found: &[&Arc<NovaServer>], is_incomplete: bool) -> ServerLookup {
     match found {
         [server] => Ok(Some((*server).clone())),
-        [] if others_hidden => Err(CloudError::transient(format!(
+        [] if is_incomplete => Err(CloudError::transient(format!(
             "no server is called {name:?}, but a cell of Nova does not answer and may hold one"
         ))),
         [] => Ok(None),

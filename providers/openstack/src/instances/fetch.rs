@@ -37,43 +37,44 @@ pub(super) struct Fetch<'a> {
 /// A complete listing of the project's servers.
 pub(super) struct Listing {
     pub servers: Vec<NovaServer>,
-    /// IDs of servers whose cells do not answer: they exist, and nothing else is known about them.
+    /// IDs of servers in cells that do not answer. They exist, but nothing else is known about
+    /// them.
     pub unknown_cell_ids: BTreeSet<String>,
 }
 
-/// Result of requesting a server by its ID.
+/// Result of a request for a server by its ID.
 pub(super) enum ServerRow {
-    /// Nova says that there is none.
+    /// Nova has no server with the ID.
     NotFound,
-    /// Its cell does not answer.
+    /// The server exists, but its cell does not answer.
     CellDown,
-    /// The server.
+    /// The server with its data.
     Found(NovaServer),
 }
 
 impl Fetch<'_> {
     /// Lists every server of the project.
-    pub(super) async fn list(&self) -> Result<Listing, OpenStackError> {
-        self.servers(&[]).await
+    pub(super) async fn list_servers(&self) -> Result<Listing, OpenStackError> {
+        self.list_filtered(&[]).await
     }
 
-    /// Lists the servers with exactly this name.
-    pub(super) async fn named(&self, name: &str) -> Result<Listing, OpenStackError> {
+    /// Lists the servers with exactly this name. Servers in cells that do not answer are missing.
+    pub(super) async fn list_by_name(&self, name: &str) -> Result<Listing, OpenStackError> {
         let pattern = format!("^{}$", regex::escape(name));
-        let mut found = self.servers(&[("name", pattern.as_str())]).await?;
-        // Nova matches by the rules of its database, which may ignore case.
+        let mut found = self.list_filtered(&[("name", pattern.as_str())]).await?;
+        // Nova lets its database compare names, which may ignore case.
         found.servers.retain(|server| &*server.name == name);
         Ok(found)
     }
 
-    async fn servers(&self, query: &[(&str, &str)]) -> Result<Listing, OpenStackError> {
+    async fn list_filtered(&self, query: &[(&str, &str)]) -> Result<Listing, OpenStackError> {
         let request = Request::new(Call::ServerList, &["servers", "detail"]).query(query);
         let rows: Vec<Server> = self.client.get_all(self.op, &request).await?;
         let mut servers = Vec::with_capacity(rows.len());
         let mut unknown_cell_ids = BTreeSet::new();
         for row in rows {
             let id = row.id.clone();
-            match NovaServer::of(row, self.strings) {
+            match NovaServer::from_nova(row, self.strings) {
                 Some(server) => servers.push(server),
                 None => {
                     unknown_cell_ids.insert(id);
@@ -83,12 +84,12 @@ impl Fetch<'_> {
         Ok(Listing { servers, unknown_cell_ids })
     }
 
-    /// Requests one server by its ID.
-    pub(super) async fn by_id(&self, id: &str) -> Result<ServerRow, OpenStackError> {
+    /// Requests a server by its ID.
+    pub(super) async fn get_server(&self, id: &str) -> Result<ServerRow, OpenStackError> {
         let path = ["servers", id];
         let request = Request::new(Call::ServerGet, &path);
         match self.client.get::<Server>(self.op, &request).await {
-            Ok(server) => match NovaServer::of(server, self.strings) {
+            Ok(server) => match NovaServer::from_nova(server, self.strings) {
                 Some(server) => Ok(ServerRow::Found(server)),
                 None => Ok(ServerRow::CellDown),
             },
@@ -97,8 +98,8 @@ impl Fetch<'_> {
         }
     }
 
-    /// Lists the ports of servers; ports of other servers may be among them.
-    pub(super) async fn nics(
+    /// Lists the ports of servers, by server ID. Ports of other servers may be among them.
+    pub(super) async fn list_ports(
         &self,
         servers: &[Arc<str>],
     ) -> Result<BTreeMap<String, Vec<ServerPort>>, OpenStackError> {
@@ -108,11 +109,11 @@ impl Fetch<'_> {
         }
         let request = Request::new(Call::PortList, &["ports"]).query(&query);
         let ports: Vec<Port> = self.client.get_all(self.op, &request).await?;
-        Ok(server::by_server(ports))
+        Ok(server::group_by_server(ports))
     }
 
-    /// Finds the fixed addresses of trunks' sub-ports, by port.
-    pub(super) async fn sub_ports(
+    /// Finds the fixed addresses of trunks' sub-ports, by port ID.
+    pub(super) async fn find_sub_port_addresses(
         &self,
         ids: &BTreeSet<&str>,
     ) -> Result<BTreeMap<String, Vec<NetworkAddress>>, OpenStackError> {
@@ -123,7 +124,7 @@ impl Fetch<'_> {
             ports.extend(self.client.get_all::<Port>(self.op, &request).await?);
         }
         let network_ids = ports.iter().map(|port| port.network_id.as_str()).collect();
-        let network_names = self.network_names(&network_ids).await?;
+        let network_names = self.find_network_names(&network_ids).await?;
         let mut addresses = BTreeMap::new();
         for port in &ports {
             // Addresses on a network that the project cannot see are left out, as in upstream.
@@ -140,7 +141,7 @@ impl Fetch<'_> {
         Ok(addresses)
     }
 
-    async fn network_names(
+    async fn find_network_names(
         &self,
         ids: &BTreeSet<&str>,
     ) -> Result<BTreeMap<String, Arc<str>>, OpenStackError> {
@@ -155,8 +156,11 @@ impl Fetch<'_> {
         Ok(names)
     }
 
-    /// Requests the name of a flavor; `None` when it does not exist or is hidden.
-    pub(super) async fn flavor(&self, id: &str) -> Result<Option<Arc<str>>, OpenStackError> {
+    /// Requests the name of a flavor. Returns `None` if it does not exist or is hidden.
+    pub(super) async fn get_flavor_name(
+        &self,
+        id: &str,
+    ) -> Result<Option<Arc<str>>, OpenStackError> {
         match self
             .client
             .get::<Flavor>(self.op, &Request::new(Call::FlavorGet, &["flavors", id]))

@@ -3,21 +3,21 @@
 /// Maximum number of characters in a label value.
 const MAX_LABEL_VALUE: usize = 63;
 
-/// Converts a zone's name to a label value: each run of invalid characters becomes one `-`, and it
-/// starts and ends with a letter or digit.
-pub fn zone(name: &str) -> String {
+/// Converts the name of a zone to a label value. Replaces each run of invalid characters by one `-`,
+/// and removes punctuation at both ends.
+pub fn to_label_value(name: &str) -> String {
     let mut value = String::with_capacity(name.len());
     for letter in name.chars() {
-        let fits = letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.' | '_');
-        if fits {
+        let is_valid = letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.' | '_');
+        if is_valid {
             value.push(letter);
         } else if !value.ends_with(REPLACED) {
             value.push(REPLACED);
         }
     }
     let value = value.replace(REPLACED, "-");
-    let cut: String = trim(&value).chars().take(MAX_LABEL_VALUE).collect();
-    trim(&cut).to_owned()
+    let truncated: String = trim(&value).chars().take(MAX_LABEL_VALUE).collect();
+    trim(&truncated).to_owned()
 }
 
 /// Placeholder for a run of replaced characters, distinct from a `-` in the name.
@@ -48,7 +48,7 @@ mod tests {
             (&format!("{} b", "a".repeat(62)), &"a".repeat(62)),
         ];
         for (name, wanted) in rows {
-            assert_eq!(zone(name), wanted, "{name}");
+            assert_eq!(to_label_value(name), wanted, "{name}");
         }
     }
 
@@ -65,7 +65,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_zone_becomes_a_value(name in ".{0,100}") {
-            prop_assert!(is_label_value(&zone(&name)));
+            prop_assert!(is_label_value(&to_label_value(&name)));
         }
     }
 }

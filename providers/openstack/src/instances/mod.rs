@@ -1,18 +1,20 @@
-//! Nodes as Nova servers: existence, power state, addresses, flavor, zone.
+//! Describes Nodes by their Nova servers: existence, power state, addresses, flavor and zone.
 //!
 //! # When a Node counts as not found
 //!
-//! [`InstanceStatus::NotFound`] is returned for a server ID when Nova, queried for this server
-//! alone, says in its own format that there is none; for a name when a complete list has no server
-//! of that name and every cell answered. Anything else is an error: a server that a list does not
-//! contain is queried by its ID first, one in a cell that does not answer is uncertain, and so is
-//! one whose provider ID names another region, which this process does not query.
+//! The result is [`InstanceStatus::NotFound`] in two cases only. A server ID is not found if Nova
+//! answers a request for this server with its own 404 response. A name is not found if a complete
+//! list has no server of that name, and every cell answered.
+//!
+//! A server that is missing in a list is therefore requested by its ID. A server in a cell that
+//! does not answer is an error, and so is one whose provider ID names another region, which this
+//! process does not query.
 
 pub mod addresses;
 mod cache;
 mod fetch;
 pub mod labels;
-pub mod plan;
+pub mod lookup_strategy;
 pub mod server;
 #[cfg(test)]
 mod tests;
@@ -42,21 +44,21 @@ use crate::provider_id::ProviderId;
 
 /// Label with the opaque name of the hypervisor.
 pub const HOST_ID_LABEL: &str = "topology.openstack.org/host-id";
-/// Maximum age of an answer about existence and power state, whatever the query allows.
-const POWER_AGE: Duration = Duration::from_secs(10);
+/// Maximum age of a server's existence and power state, even if the query allows more.
+const MAX_POWER_STATE_AGE: Duration = Duration::from_secs(10);
 
-/// Settings of this capability.
+/// Settings of instances.
 #[derive(Clone, Debug, Default)]
 pub struct InstanceSettings {
-    /// Region of labels and provider IDs; empty when none is configured.
+    /// Region in labels and provider IDs, or empty if none is configured.
     pub region: Box<str>,
     /// True when provider IDs contain the region (`OS_CCM_REGIONAL`).
     pub regional_ids: bool,
-    /// Which addresses a Node has, and in which order.
+    /// Rules for the choice and the order of addresses.
     pub addresses: AddressRules,
 }
 
-/// Nodes as instances of Nova.
+/// Instances of Nova.
 pub struct NovaInstances {
     settings: InstanceSettings,
     server_cache: Arc<ServerCache>,
@@ -65,13 +67,13 @@ pub struct NovaInstances {
 type ServerLookups = HashMap<ServerTarget, ServerLookup>;
 
 impl NovaInstances {
-    /// Creates the capability.
+    /// Creates the instances from a cache of servers.
     pub fn new(settings: InstanceSettings, server_cache: Arc<ServerCache>) -> Self {
         Self { settings, server_cache }
     }
 
-    /// Returns which server a Node is.
-    fn target(&self, node: &NodeView) -> Result<ServerTarget, CloudError> {
+    /// Returns the ID of a Node's server, or its name if the Node has no provider ID yet.
+    fn server_target(&self, node: &NodeView) -> Result<ServerTarget, CloudError> {
         let Some(text) = node.provider_id.as_deref() else {
             return Ok(ServerTarget::Name(node.name.clone()));
         };
@@ -79,7 +81,7 @@ impl NovaInstances {
         match id.region {
             Some(region) if region != self.settings.region => {
                 Err(CloudError::invalid_input(format!(
-                    "ProviderID {text:?} names the region {region:?}, and this process asks {:?} alone",
+                    "ProviderID {text:?} names the region {region:?}, and this process queries only {:?}",
                     self.settings.region
                 )))
             }
@@ -87,59 +89,63 @@ impl NovaInstances {
         }
     }
 
-    async fn metadata(
+    /// Builds the metadata of a server. For scopes other than [`MetadataScope::All`] it contains
+    /// only the provider ID and the addresses.
+    async fn build_metadata(
         &self,
         op: &Op,
-        need: MetadataScope,
-        machine: &NovaServer,
+        scope: MetadataScope,
+        server: &NovaServer,
         ports: &ServerPorts,
     ) -> Result<InstanceMetadata, CloudError> {
-        let addresses =
-            addresses::of(machine, &ports.nics, &ports.sub_ports, &self.settings.addresses);
+        let addresses = addresses::collect_addresses(
+            server,
+            &ports.ports,
+            &ports.sub_ports,
+            &self.settings.addresses,
+        );
         let region = &self.settings.region;
         let id = ProviderId {
             region: (self.settings.regional_ids && !region.is_empty()).then(|| region.clone()),
-            server: (*machine.id).into(),
+            server: (*server.id).into(),
         };
         let meta = InstanceMetadata {
             provider_id: Some(id.to_string().into()),
             addresses,
             ..InstanceMetadata::default()
         };
-        if need != MetadataScope::All {
+        if scope != MetadataScope::All {
             return Ok(meta);
         }
-        let zone = machine
+        let zone = server
             .zone
             .as_deref()
-            .map(labels::zone)
+            .map(labels::to_label_value)
             .filter(|zone| !zone.is_empty());
-        let host = machine
-            .host_id
-            .as_deref()
-            .filter(|host| is_label_value(host));
+        let mut additional_labels = BTreeMap::new();
+        if let Some(host) = &server.host_id
+            && is_label_value(host)
+        {
+            additional_labels.insert(HOST_ID_LABEL.into(), (&**host).into());
+        }
         Ok(InstanceMetadata {
-            instance_type: self.instance_type(op, machine).await?,
+            instance_type: self.instance_type(op, server).await?,
             zone: zone.map(Into::into),
             region: (!region.is_empty()).then(|| region.clone()),
-            additional_labels: host
-                .map(|host| (HOST_ID_LABEL.into(), host.into()))
-                .into_iter()
-                .collect(),
+            additional_labels,
             ..meta
         })
     }
 
-    /// Returns the flavor's name, or its ID where the name is not a valid label value or cannot be
-    /// found.
+    /// Returns the flavor's name, or its ID if the name is unknown or not a valid label value.
     async fn instance_type(
         &self,
         op: &Op,
-        machine: &NovaServer,
+        server: &NovaServer,
     ) -> Result<Option<Box<str>>, CloudError> {
-        let (name, id) = match &machine.flavor {
+        let (name, id) = match &server.flavor {
             Flavor::Name(name) => (Some(name.clone()), None),
-            Flavor::Id(id) => (self.server_cache.flavor(op, id).await?, Some(id.clone())),
+            Flavor::Id(id) => (self.server_cache.flavor_name(op, id).await?, Some(id.clone())),
             Flavor::Unknown => (None, None),
         };
         Ok([name, id]
@@ -149,34 +155,39 @@ impl NovaInstances {
             .map(|text| (*text).into()))
     }
 
-    async fn instance_status(
+    /// Builds the result of one query from the servers and ports that were found.
+    async fn build_status(
         &self,
         op: &Op,
         query: &InstanceQuery,
-        found: &ServerLookups,
-        interfaces: &Result<HashMap<Arc<str>, Arc<ServerPorts>>, CloudError>,
+        servers: &ServerLookups,
+        ports: &Result<HashMap<Arc<str>, Arc<ServerPorts>>, CloudError>,
     ) -> Result<InstanceStatus, CloudError> {
-        let lost =
+        let no_answer =
             || CloudError::transient(format!("there is no answer for node {}", query.node.name));
-        let known = found.get(&self.target(&query.node)?).ok_or_else(lost)?;
-        let Some(machine) = known.clone()? else {
+        let target = self.server_target(&query.node)?;
+        let lookup = servers.get(&target).ok_or_else(no_answer)?;
+        let Some(server) = lookup.clone()? else {
             return Ok(InstanceStatus::NotFound);
         };
-        let power = server::power(&machine.status);
+        let power_state = server::power_state(&server.status);
         if query.scope == MetadataScope::PowerState {
-            return Ok(InstanceStatus::Found {
-                power_state: power,
-                meta: InstanceMetadata::default(),
-            });
+            return Ok(InstanceStatus::Found { power_state, meta: InstanceMetadata::default() });
         }
-        let ports = interfaces
+        let ports = ports
             .as_ref()
             .map_err(Clone::clone)?
-            .get(&machine.id)
-            .ok_or_else(lost)?;
-        let meta = self.metadata(op, query.scope, &machine, ports).await?;
-        Ok(InstanceStatus::Found { power_state: power, meta })
+            .get(&server.id)
+            .ok_or_else(no_answer)?;
+        let meta = self.build_metadata(op, query.scope, &server, ports).await?;
+        Ok(InstanceStatus::Found { power_state, meta })
     }
+}
+
+/// Adds a query for `key`. If there is one already, the smaller age counts.
+fn add_query<K: Ord>(max_ages: &mut BTreeMap<K, Duration>, key: K, max_age: Duration) {
+    let smallest = max_ages.entry(key).or_insert(max_age);
+    *smallest = max_age.min(*smallest);
 }
 
 #[async_trait]
@@ -197,50 +208,44 @@ impl Instances for NovaInstances {
         op: &Op,
         queries: &[InstanceQuery],
     ) -> Result<Vec<Result<InstanceStatus, CloudError>>, CloudError> {
-        let mut questions: BTreeMap<ServerTarget, Duration> = BTreeMap::new();
+        // Find the servers of all nodes.
+        let mut target_ages: BTreeMap<ServerTarget, Duration> = BTreeMap::new();
         for query in queries {
-            let age = if query.scope == MetadataScope::PowerState {
-                query.max_age.min(POWER_AGE)
+            let max_age = if query.scope == MetadataScope::PowerState {
+                query.max_age.min(MAX_POWER_STATE_AGE)
             } else {
                 query.max_age
             };
-            if let Ok(target) = self.target(&query.node) {
-                questions
-                    .entry(target)
-                    .and_modify(|known| *known = age.min(*known))
-                    .or_insert(age);
+            if let Ok(target) = self.server_target(&query.node) {
+                add_query(&mut target_ages, target, max_age);
             }
         }
-        let found = self.server_cache.find(op, &questions).await?;
-        let mut servers: BTreeMap<Arc<str>, Duration> = BTreeMap::new();
+        let servers = self.server_cache.find_servers(op, &target_ages).await?;
+        // Find the ports of the servers whose addresses are needed.
+        let mut port_ages: BTreeMap<Arc<str>, Duration> = BTreeMap::new();
         for query in queries
             .iter()
             .filter(|query| query.scope != MetadataScope::PowerState)
         {
-            let machine = self
-                .target(&query.node)
-                .ok()
-                .and_then(|target| found.get(&target)?.as_ref().ok()?.as_ref());
-            if let Some(machine) = machine {
-                let age = query.max_age;
-                servers
-                    .entry(machine.id.clone())
-                    .and_modify(|known| *known = age.min(*known))
-                    .or_insert(age);
+            if let Ok(target) = self.server_target(&query.node)
+                && let Some(Ok(Some(server))) = servers.get(&target)
+            {
+                add_query(&mut port_ages, server.id.clone(), query.max_age);
             }
         }
-        let interfaces = if servers.is_empty() {
+        let ports = if port_ages.is_empty() {
             Ok(HashMap::new())
         } else {
             self.server_cache
-                .interfaces(op, &servers)
+                .find_ports(op, &port_ages)
                 .await
                 .map_err(CloudError::from)
         };
-        let mut answers = Vec::with_capacity(queries.len());
+        // Answer every query from both.
+        let mut statuses = Vec::with_capacity(queries.len());
         for query in queries {
-            answers.push(self.instance_status(op, query, &found, &interfaces).await);
+            statuses.push(self.build_status(op, query, &servers, &ports).await);
         }
-        Ok(answers)
+        Ok(statuses)
     }
 }

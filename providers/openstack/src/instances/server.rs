@@ -1,4 +1,4 @@
-//! The parts of a Nova server and its ports that are kept.
+//! The fields of Nova servers and their ports that Nodes need.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,12 +8,12 @@ use openstack_api::{
     nova::{AddressType, Server, ServerFlavor},
 };
 
-/// The part of a server that Nodes show.
+/// The fields of a server that Nodes show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NovaServer {
-    /// ID.
+    /// ID of the server.
     pub id: Arc<str>,
-    /// Name, by which a Node without provider ID is found.
+    /// Name of the server, by which it is found for a Node without provider ID.
     pub name: Arc<str>,
     /// Status in Nova's spelling.
     pub status: Arc<str>,
@@ -29,19 +29,19 @@ pub struct NovaServer {
     pub access_v6: Option<Box<str>>,
     /// Metadata entry `hostname`.
     pub hostname: Option<Box<str>>,
-    /// Addresses on its networks: by network name in ascending order, and in Nova's order within
-    /// one.
+    /// Addresses on the server's networks, sorted by network name, and in Nova's order within a
+    /// network.
     pub networks: Box<[NetworkAddress]>,
 }
 
 impl NovaServer {
-    /// Keeps what Nodes show of a server; `None` for a row of a cell that does not answer, which
-    /// has no data.
-    pub fn of(server: Server, strings: &Interner) -> Option<Self> {
+    /// Takes the needed fields from Nova's response. Returns `None` for a server in a cell that does
+    /// not answer, because its response has only the ID.
+    pub fn from_nova(server: Server, strings: &Interner) -> Option<Self> {
         if server.is_partial() {
             return None;
         }
-        // Collected by name, so that networks are in ascending order.
+        // The map of addresses is sorted by network name.
         let mut networks = Vec::new();
         for (network, addresses) in server.addresses.unwrap_or_default() {
             let network = strings.intern(&network);
@@ -64,7 +64,7 @@ impl NovaServer {
             host_id: intern_non_empty(server.host_id, strings),
             flavor: server
                 .flavor
-                .map_or(Flavor::Unknown, |flavor| Flavor::of(flavor, strings)),
+                .map_or(Flavor::Unknown, |flavor| Flavor::from_nova(flavor, strings)),
             access_v4: non_empty(server.access_ipv4),
             access_v6: non_empty(server.access_ipv6),
             hostname: non_empty(hostname),
@@ -95,7 +95,7 @@ pub enum Flavor {
 }
 
 impl Flavor {
-    fn of(flavor: ServerFlavor, strings: &Interner) -> Self {
+    fn from_nova(flavor: ServerFlavor, strings: &Interner) -> Self {
         match flavor {
             ServerFlavor::Embedded { original_name, .. } => {
                 Self::Name(strings.intern(&original_name))
@@ -128,7 +128,7 @@ pub struct ServerPort {
 }
 
 impl ServerPort {
-    fn of(port: Port) -> Self {
+    fn from_neutron(port: Port) -> Self {
         let sub_ports = port
             .trunk_details
             .map(|trunk| trunk.sub_ports)
@@ -148,25 +148,24 @@ impl ServerPort {
     }
 }
 
-/// Groups ports by server, each list in Neutron's order.
-pub fn by_server(ports: Vec<Port>) -> BTreeMap<String, Vec<ServerPort>> {
+/// Groups ports by server ID. Each list is in Neutron's order.
+pub fn group_by_server(ports: Vec<Port>) -> BTreeMap<String, Vec<ServerPort>> {
     let mut by_server: BTreeMap<String, Vec<ServerPort>> = BTreeMap::new();
     for mut port in ports {
         by_server
             .entry(std::mem::take(&mut port.device_id))
             .or_default()
-            .push(ServerPort::of(port));
+            .push(ServerPort::from_neutron(port));
     }
     by_server
 }
 
 /// Maps a server status to the power state of a Node.
 ///
-/// Only `SHUTOFF` counts as stopped, as in upstream: a paused, suspended or shelved server keeps
-/// its Node unchanged. Nova shows `UNKNOWN` while a server's cell does not answer. A server that
-/// Nova shows exists, whatever its status: even `SOFT_DELETED` ones can be restored, so none counts
-/// as terminated.
-pub fn power(status: &str) -> PowerState {
+/// As in upstream, only `SHUTOFF` counts as stopped. A paused, suspended or shelved server leaves
+/// its Node unchanged. No status counts as terminated, because even a `SOFT_DELETED` server can be
+/// restored. Nova shows `UNKNOWN` while a server's cell does not answer.
+pub fn power_state(status: &str) -> PowerState {
     match status {
         "SHUTOFF" => PowerState::Stopped,
         "UNKNOWN" | "" => PowerState::Unknown,

@@ -287,7 +287,7 @@ async fn a_listing_that_lacks_everything_is_not_believed_all_at_once() {
         .iter()
         .filter(|answer| matches!(answer, Ok(InstanceStatus::NotFound)))
         .count();
-    assert_eq!(gone, plan::MAX_CONFIRMATIONS);
+    assert_eq!(gone, lookup_strategy::MAX_CONFIRMATIONS);
     assert!(
         answers
             .iter()

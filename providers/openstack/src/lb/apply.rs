@@ -1,4 +1,4 @@
-//! Applies one action and updates the observed state.
+//! Applies one action of a plan and updates the observed state.
 
 use openstack_api::octavia::{
     HealthMonitor, Listener, ListenerCreate, LoadBalancer, Member, MonitorRef, Pool, PoolCreate,
@@ -18,14 +18,15 @@ use crate::{
 
 /// Result of applying an action.
 pub(super) enum ApplyResult {
-    /// It was applied; the load balancer is busy with it.
+    /// Octavia accepted the change, and the load balancer is busy with it.
     Done,
-    /// Its object does not exist any more, or not yet, or has changed: the observed state is wrong.
+    /// The object does not exist, or has changed since it was read. It has to be read and planned
+    /// again.
     Replan,
 }
 
-/// Applies an action. Afterwards the observed state includes its effect, and shows a busy load
-/// balancer.
+/// Sends the request of an action. If Octavia accepts it, the observed state is updated with the
+/// response, and shows a busy load balancer. After an error it is unchanged.
 // length: one arm for each kind of change
 pub(super) async fn apply(
     api: Api<'_>,
@@ -38,7 +39,8 @@ pub(super) async fn apply(
     match &action.kind {
         ActionKind::UpdateLoadBalancer(update) => {
             let id = observed.load_balancer.id.clone();
-            // Tags are written as a whole, and another Service may have added its own meanwhile.
+            // An update replaces all tags, and another Service may have added its own since they
+            // were read.
             if !update.tags.is_keep() {
                 let current = api.load_balancer(&id).await?;
                 if current.is_none_or(|current| current.tags != observed.load_balancer.tags) {
@@ -56,7 +58,7 @@ pub(super) async fn apply(
                 ..(**body).clone()
             };
             let created: Listener = api
-                .create(call, &["listeners"], value(&body), (object, reason))
+                .create(call, &["listeners"], to_json(&body), (object, reason))
                 .await?;
             observed.listeners.push(created);
         }
@@ -71,7 +73,7 @@ pub(super) async fn apply(
         ActionKind::CreatePool(Some(listener), body) => {
             let body = PoolCreate { listener_id: Some(listener.clone()), ..(**body).clone() };
             let created: Pool = api
-                .create(call, &["pools"], value(&body), (object, reason))
+                .create(call, &["pools"], to_json(&body), (object, reason))
                 .await?;
             observed.members.insert(created.id.clone(), Vec::new());
             for parent in &mut observed.listeners {
@@ -97,7 +99,7 @@ pub(super) async fn apply(
         }
         ActionKind::CreateMember(Some(pool), body) => {
             let created: Member = api
-                .create(call, &["pools", pool, "members"], value(body), (object, reason))
+                .create(call, &["pools", pool, "members"], to_json(body), (object, reason))
                 .await?;
             observed
                 .members
@@ -119,7 +121,7 @@ pub(super) async fn apply(
             members.retain(|member| member.id.as_deref() != Some(&**id));
         }
         ActionKind::CreateMonitor(Some(pool), body) => {
-            let mut body = value(body);
+            let mut body = to_json(body);
             body["pool_id"] = Value::from(pool.as_str());
             let created: HealthMonitor = api
                 .create(call, &["healthmonitors"], body, (object, reason))
@@ -152,12 +154,14 @@ pub(super) async fn apply(
     Ok(ApplyResult::Done)
 }
 
+/// Replaces the first object that matches.
 fn replace<T>(objects: &mut [T], matches: impl Fn(&T) -> bool, updated: T) {
     if let Some(object) = objects.iter_mut().find(|object| matches(object)) {
         *object = updated;
     }
 }
 
+/// Sets or removes the monitor of a pool in the observed state.
 fn set_monitor(observed: &mut ObservedLoadBalancer, pool: &str, monitor: Option<HealthMonitor>) {
     for parent in observed.pools.iter_mut().filter(|parent| parent.id == pool) {
         let healthmonitor_id = monitor.as_ref().map(|monitor| monitor.id.clone());
@@ -171,7 +175,7 @@ fn set_monitor(observed: &mut ObservedLoadBalancer, pool: &str, monitor: Option<
     }
 }
 
-fn value(body: &impl Serialize) -> Value {
-    // This cannot fail: our bodies are text, numbers, lists, and maps with text as keys.
+fn to_json(body: &impl Serialize) -> Value {
+    // Cannot fail, because our bodies contain only text, numbers, lists and maps with text as keys.
     serde_json::to_value(body).unwrap_or_default()
 }

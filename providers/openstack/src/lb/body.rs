@@ -1,4 +1,4 @@
-//! Bodies of requests that create something.
+//! Builds the bodies of requests that create a load balancer and its children.
 
 use openstack_api::octavia::{
     HealthMonitorCreate, LbAlgorithm, ListenerCreate, ListenerProtocol, LoadBalancerCreate,
@@ -14,11 +14,11 @@ use crate::lb::desired_members::DesiredMember;
 
 /// Header with the client's address.
 pub(super) const FORWARDED_FOR: &str = "X-Forwarded-For";
-/// Path where kube-proxy reports whether it has endpoints.
+/// Path at which kube-proxy reports whether its node has endpoints.
 const HEALTH_PATH: &str = "/healthz";
 
-/// Returns the body of a listener without its pool. `name`: of the load balancer, which is part of
-/// the names of children.
+/// Builds the body of a listener without its pool. `name` is the name of the load balancer, which
+/// is part of the names of its children.
 pub(super) fn listener(
     desired: &DesiredListener,
     name: &str,
@@ -48,7 +48,7 @@ pub(super) fn listener(
     body
 }
 
-/// Returns the body of a pool without members and monitor.
+/// Builds the body of a pool without members and monitor.
 pub(super) fn pool(desired: &DesiredListener, name: &str) -> PoolCreate {
     PoolCreate {
         name: Some(names::pool(desired.index, name).into()),
@@ -62,7 +62,7 @@ pub(super) fn pool(desired: &DesiredListener, name: &str) -> PoolCreate {
     }
 }
 
-/// Returns the body of a monitor.
+/// Builds the body of a monitor.
 pub(super) fn monitor(desired: &DesiredMonitor, index: usize, name: &str) -> HealthMonitorCreate {
     let mut body = HealthMonitorCreate {
         name: Some(names::monitor(index, name).into()),
@@ -85,7 +85,7 @@ fn saturating_u8(number: u32) -> u8 {
     u8::try_from(number).unwrap_or(u8::MAX)
 }
 
-/// How a member is created, which determines its name.
+/// The kind of request that creates a member. It determines the member's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MemberRequest {
     /// In a request of its own.
@@ -94,7 +94,7 @@ pub(super) enum MemberRequest {
     Batch,
 }
 
-/// Returns the body of a member.
+/// Builds the body of a member.
 pub(super) fn member(
     desired: &DesiredMember,
     subnet: Option<&str>,
@@ -115,8 +115,9 @@ pub(super) fn member(
     }
 }
 
-/// Returns the body of a load balancer: with all its children where the driver takes that, else
-/// without any. `members`: by listener. `subnet`: of the VIP, if one was looked up.
+/// Builds the body of a load balancer, with all its children unless the driver takes them only one
+/// by one. `members` are the members of each listener, and `subnet` is the VIP's subnet if none is
+/// configured.
 pub(super) fn load_balancer(
     desired: &DesiredLoadBalancer,
     members: &[Vec<DesiredMember>],
@@ -127,7 +128,7 @@ pub(super) fn load_balancer(
     let create_settings = &desired.create_settings;
     let mut vip_subnet = None;
     let mut vip_network = None;
-    // With a port, subnet and network of the VIP are given.
+    // A configured port already determines subnet and network.
     if create_settings.port.is_none() {
         vip_subnet = create_settings.subnet.as_deref().or(subnet);
         vip_network = create_settings.network.as_deref();
@@ -166,7 +167,7 @@ pub(super) fn load_balancer(
     }
 }
 
-/// Returns the body of a listener with its pool, members and monitor.
+/// Builds the body of a listener with its pool, members and monitor.
 fn populated_listener(
     desired: &DesiredListener,
     members: &[DesiredMember],

@@ -86,8 +86,7 @@ impl LoadBalancerReconciler {
             .iter()
             .find_map(|backend| Some((backend.server.as_deref()?, backend.address)))
         else {
-            let message =
-                "no node has an OpenStack provider ID, and neither subnet nor network is configured";
+            let message = "no node has an OpenStack provider ID, and neither subnet nor network is configured";
             return Err(CloudError::transient(message).into());
         };
         for port in api.ports_of(&[server]).await? {

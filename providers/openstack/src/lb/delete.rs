@@ -219,7 +219,7 @@ impl LoadBalancerReconciler {
         let listeners = self.api(op).listeners(id).await?;
         Ok(listeners
             .iter()
-            .any(|listener| ownership.is_other_services(listener)))
+            .any(|listener| ownership.is_of_other_service(listener)))
     }
 
     /// Deletes a whole load balancer. Its floating IP is deleted first, because it is found by the
@@ -260,7 +260,11 @@ impl LoadBalancerReconciler {
         match api.delete_load_balancer(&id, cascade, reason).await {
             Ok(()) => {}
             Err(error) if error.is_immutable() => {
-                return Err(self.stop_as_pending(op, state, &format!("load balancer {id} is busy")));
+                return Err(self.stop_as_pending(
+                    op,
+                    state,
+                    &format!("load balancer {id} is busy"),
+                ));
             }
             Err(error) => return Err(error.into()),
         }

@@ -1,11 +1,11 @@
-//! What the cloud's Octavia and its driver support.
+//! Features that the cloud's Octavia and its driver support.
 
 /// Driver of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Driver {
-    /// OVN: layer 4 only, clients keep their addresses, changes are done at once.
+    /// OVN, which works on layer 4 only, keeps the clients' addresses, and applies changes at once.
     Ovn,
-    /// Any other, in Octavia's spelling; `amphora` unless configured.
+    /// Any other driver, in Octavia's spelling. The default is `amphora`.
     Other(Box<str>),
 }
 
@@ -33,29 +33,28 @@ impl Driver {
     }
 }
 
-/// Features that may be used, with the first API version. All except tags need a driver other than
-/// OVN.
+/// Features of Octavia that may be used. All except tags need a driver other than OVN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "a set of independent capabilities, each named at its use"
 )]
 pub struct Features {
-    /// Timeouts of listeners: from 2.1.
+    /// Timeouts of listeners, since API version 2.1.
     pub timeouts: bool,
-    /// Tags: from 2.5. Without them no load balancer can be shared.
+    /// Tags, since API version 2.5. Without them no load balancer can be shared.
     pub tags: bool,
-    /// Flavors: from 2.6.
+    /// Flavors, since API version 2.6.
     pub flavors: bool,
-    /// Networks that clients may come from, by listener: from 2.12.
+    /// Restriction of a listener to client networks, since API version 2.12.
     pub allowed_cidrs: bool,
-    /// Availability zones: from 2.14.
+    /// Availability zones, since API version 2.14.
     pub availability_zones: bool,
-    /// HTTP health checks for pools of UDP and SCTP: from 2.16.
+    /// HTTP health checks for pools of UDP and SCTP, since API version 2.16.
     pub http_monitor_on_datagrams: bool,
-    /// HTTP health checks at all.
+    /// HTTP health checks for pools of TCP.
     pub http_monitor: bool,
-    /// Load balancers in ERROR can be failed over.
+    /// Failover of load balancers in ERROR.
     pub failover: bool,
 }
 
@@ -71,8 +70,9 @@ impl Features {
         failover: false,
     };
 
-    /// Returns what an Octavia of this version (major, minor) offers with a driver.
-    pub fn of(version: (u16, u16), driver: &Driver) -> Self {
+    /// Returns the features that Octavia offers with a driver. `version` is the API version (major,
+    /// minor).
+    pub fn new(version: (u16, u16), driver: &Driver) -> Self {
         let tags = version >= (2, 5);
         if driver.is_ovn() {
             return Self { tags, ..Self::NONE };
@@ -105,7 +105,7 @@ mod tests {
     fn each_feature_begins_with_its_version_and_ovn_has_only_tags() {
         let amphora = Driver::parse("amphora");
         let counts = |version, driver: &Driver| {
-            let f = Features::of(version, driver);
+            let f = Features::new(version, driver);
             [
                 f.timeouts,
                 f.tags,

@@ -137,9 +137,11 @@ impl FloatingIpSync<'_> {
             FloatingIpAction::Attach(id) => {
                 planned_change("floating_ip_update", &id, "the Service asks for its address")
             }
-            FloatingIpAction::LookUp(address) => {
-                planned_change("floating_ip_create", &address.to_string(), "the Service asks for it")
-            }
+            FloatingIpAction::LookUp(address) => planned_change(
+                "floating_ip_create",
+                &address.to_string(),
+                "the Service asks for it",
+            ),
             FloatingIpAction::Create(_) => {
                 if self.external_network().await?.is_none() {
                     return Ok(FloatingIpDiff::InSync(vip_address(self.observed)?));

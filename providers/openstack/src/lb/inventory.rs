@@ -1,5 +1,6 @@
-//! What the cluster owns: load balancers and security groups, each with the Service it was created
-//! for. Floating IPs are not listed: one that is kept looks like an orphan.
+//! Lists the load balancers and security groups that the cluster owns, each with the Service that
+//! it was created for. Floating IPs are not listed, because one that a user wants to keep looks
+//! like an orphan.
 
 use std::sync::Arc;
 
@@ -20,14 +21,14 @@ const SECURITY_GROUP: &str = "security group";
 
 #[async_trait]
 impl Inventory for LoadBalancers {
-    /// The name of the cluster is part of every name.
+    /// Returns the name of the cluster, which is part of every object's name.
     fn cluster_id(&self, _: &Op) -> Box<str> {
         (&*self.reconciler.cluster).into()
     }
 
     /// Lists load balancers whose name and tags belong to one Service of this cluster, and security
-    /// groups whose description does. A name that was cut does not show its owner, and a load
-    /// balancer of several Services belongs to no single one.
+    /// groups whose description does. Leaves out objects whose name was truncated and so does not
+    /// show the owner, and load balancers that several Services share.
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
         let api = self.reconciler.api(op);
         let load_balancers = api.load_balancers(&[]).await?;
@@ -94,7 +95,7 @@ impl LoadBalancers {
         }
         let busy = format!("load balancer {} is {status}", load_balancer.id);
         if status.is_pending() {
-            return Ok(pending(op, busy));
+            return Ok(delete_later(op, busy));
         }
         check_owner(object, self.load_balancer_owner(&load_balancer).as_ref())?;
         self.check_listeners(op, object, &load_balancer).await?;
@@ -102,18 +103,20 @@ impl LoadBalancers {
             floating_ip_sync::release(api, port).await?;
         }
         let reason = "its Service does not exist";
-        match api.delete_load_balancer(&load_balancer.id, true, reason).await {
+        match api
+            .delete_load_balancer(&load_balancer.id, true, reason)
+            .await
+        {
             Ok(()) => {
                 let reason = format!("load balancer {} is being deleted", load_balancer.id);
-                Ok(pending(op, reason))
+                Ok(delete_later(op, reason))
             }
-            Err(error) if error.is_immutable() => Ok(pending(op, busy)),
+            Err(error) if error.is_immutable() => Ok(delete_later(op, busy)),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Returns the owner of a load balancer: the one Service that its tags name, else that of its
-    /// name.
+    /// Returns the owner of a load balancer: the only Service in its tags, or else in its name.
     fn load_balancer_owner(&self, load_balancer: &LoadBalancer) -> Option<Owner> {
         if !load_balancer.name.starts_with(names::PREFIX) {
             return None;
@@ -131,7 +134,8 @@ impl LoadBalancers {
         Some(Owner::Service { namespace: namespace.into(), name: name.into(), uid: None })
     }
 
-    /// Checks that no other Service has a listener on a load balancer: its tags may be incomplete.
+    /// Checks that no other Service has a listener on a load balancer, because the tags may be
+    /// incomplete.
     async fn check_listeners(
         &self,
         op: &Op,
@@ -159,9 +163,10 @@ impl LoadBalancers {
         Ok(())
     }
 
-    /// Returns the owner of a security group according to its description, which names the cluster.
+    /// Returns the owner of a security group, according to its description and name.
     fn security_group_owner(&self, group: &SecurityGroup) -> Option<Owner> {
-        let (service, cluster) = names::parse_security_group_description(&group.standard.description)?;
+        let (service, cluster) =
+            names::parse_security_group_description(&group.standard.description)?;
         let (namespace, name) = service.split_once('/')?;
         let suffix = format!("-{namespace}-{name}");
         let uid = group
@@ -179,11 +184,11 @@ impl LoadBalancers {
     }
 }
 
-fn pending(op: &Op, reason: String) -> Progress {
+fn delete_later(op: &Op, reason: String) -> Progress {
     Progress::Pending { after: retry_delay(op), why: reason.into() }
 }
 
-/// Checks that an object still belongs to the Service that it was listed for.
+/// Checks that an object still belongs to the Service for which it was listed.
 fn check_owner(object: &OwnedObject, owner: Option<&Owner>) -> Result<(), CloudError> {
     if owner == Some(&object.owner) {
         return Ok(());

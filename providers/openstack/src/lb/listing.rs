@@ -1,14 +1,17 @@
-//! One listing of everything that the cluster has, shared by Services that are observed for the
-//! first time.
+//! One listing of all the cluster's objects, shared by Services that are observed for the first
+//! time.
 //!
 //! After a restart every Service is compared with the cloud. Load balancers, listeners, pools,
-//! health monitors and floating IPs are read once for all of them, page by page, and so are
-//! security groups and server ports where they are managed. Only the members of a pool take a
-//! request of their own, since Octavia has no list of all members. A listing never proves that
-//! something does not exist: what it does not show, or shows amid a change, is read for the Service
-//! alone. In a project with many load balancers of others the lists are long: no more pages are
-//! read than requests for single Services would have taken so far, and what was read is kept until
-//! more Services come.
+//! health monitors and floating IPs are read once for all Services, page by page. So are security
+//! groups and server ports, if security groups are managed. Only the members of a pool take a
+//! request of their own, since Octavia has no list of all members.
+//!
+//! A listing never proves that something does not exist. If it does not show a load balancer, or
+//! shows it during a change, the Service is read alone.
+//!
+//! In a project with many other load balancers the lists are long. Therefore no more pages are read
+//! than requests for single Services would have taken so far. An incomplete listing is kept, and
+//! continues when more Services need it.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -37,24 +40,25 @@ use crate::{
     },
 };
 
-/// How old a listing may be. A restart with hundreds of Services may take minutes, because requests
+/// Maximum age of a listing. A restart with hundreds of Services may take minutes, because requests
 /// are rate-limited.
 const MAX_AGE: Duration = Duration::from_secs(300);
 
-/// The last listing. One caller continues it when a newer one is needed, while the others wait.
+/// The last listing. If a newer one is needed, one caller reads it while the others wait.
 #[derive(Debug)]
 pub(super) struct ListingCache {
     /// True when Services have security groups.
     with_security_groups: bool,
     listing: tokio::sync::Mutex<Option<Listing>>,
-    /// Services that were looked up since the last complete listing, and when.
+    /// UIDs of Services that were looked up since the last complete listing, with the time.
     lookups: Mutex<HashMap<Box<str>, Instant>>,
 }
 
-/// The list that is read next.
+/// The list to read next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListingStage {
-    /// First, so that a load balancer's time of change is never newer than its children.
+    /// Load balancers are read first, so `updated_at` of a load balancer is never newer than its
+    /// children.
     LoadBalancers,
     Listeners,
     Pools,
@@ -62,28 +66,30 @@ enum ListingStage {
     FloatingIps,
     SecurityGroups,
     Ports,
-    /// Everything is read.
+    /// Nothing is left to read.
     Done,
 }
 
-/// A listing, complete or in progress. Objects of others are not kept.
+/// A listing, complete or in progress. Objects of other clusters and users are not kept.
 #[derive(Debug)]
 struct Listing {
     round: ListingRound,
     started: Instant,
     stage: ListingStage,
-    /// Next page of the current stage; `None` at its start.
+    /// Next page of the current stage, or `None` for its first page.
     next_page: Option<NextPage>,
     pages_read: usize,
+    /// Load balancers by ID.
     load_balancers: HashMap<Box<str>, LoadBalancer>,
-    /// By load balancer.
+    /// Listeners by the ID of their load balancer.
     listeners: HashMap<Box<str>, Vec<Listener>>,
-    /// By load balancer.
+    /// Pools by the ID of their load balancer.
     pools: HashMap<Box<str>, Vec<Pool>>,
+    /// Health monitors by ID.
     monitors: HashMap<Box<str>, HealthMonitor>,
-    /// By the port that they are attached to.
+    /// Floating IPs by the ID of the port that they are attached to.
     floating_ips: HashMap<Box<str>, FloatingIp>,
-    /// `None` where security groups are not managed.
+    /// Security groups and server ports, or `None` if security groups are not managed.
     security_groups: Option<ListedGroups>,
 }
 
@@ -95,7 +101,7 @@ struct ListedGroups {
 }
 
 impl ListingCache {
-    /// Creates a cache without a listing. `with_security_groups`: true when Services have security
+    /// Creates a cache without a listing. `with_security_groups` is true if Services have security
     /// groups.
     pub(super) fn new(with_security_groups: bool) -> Self {
         Self {
@@ -105,25 +111,27 @@ impl ListingCache {
         }
     }
 
-    /// Returns what a listing shows of a Service, if it is newer than the last change by this
-    /// process (`touched`). `None` when the Service has to be read alone.
+    /// Finds a Service in the listing, and reads more of the listing if that saves requests.
+    /// Returns `None` if the Service has to be read alone. Only a listing after `stale_until`
+    /// counts, which is the last one that may miss a change by this process.
     ///
     /// # Errors
-    /// The rate limit is exhausted. After every other error the Service is read alone, and that
-    /// reports the cause.
+    /// Returns an error if the rate limit is exhausted. After any other error the Service is read
+    /// alone, which fails for the same reason and reports it.
     pub(super) async fn find(
         &self,
         api: Api<'_>,
         rounds: &ListingRounds,
         query: &LoadBalancerQuery<'_>,
-        touched: Option<ListingRound>,
+        stale_until: Option<ListingRound>,
     ) -> Result<Option<ListedService>, OpenStackError> {
         let mut cached = api.op.wait_shared(self.listing.lock()).await;
         cached.take_if(|listing| listing.started.elapsed() >= MAX_AGE);
         let is_recent = cached
             .as_ref()
-            .is_some_and(|listing| touched.is_none_or(|touched| listing.round > touched));
-        if !is_recent || !cached.as_ref().is_some_and(Listing::is_complete) {
+            .is_some_and(|listing| stale_until.is_none_or(|stale| listing.round > stale));
+        let is_complete = cached.as_ref().is_some_and(Listing::is_complete);
+        if !is_recent || !is_complete {
             let lookups = self.record_lookup(&query.service_key.uid);
             let max_pages = max_listing_pages(lookups, self.with_security_groups);
             if !is_recent {
@@ -141,8 +149,8 @@ impl ListingCache {
         }
     }
 
-    /// Reads on until everything or `max_pages` are read. After an error that is not our own rate
-    /// limit there is no listing any more.
+    /// Reads more of the listing, until it is complete or has `max_pages` pages. Any error except
+    /// our own rate limit discards it.
     async fn continue_listing(
         &self,
         api: Api<'_>,
@@ -161,7 +169,7 @@ impl ListingCache {
             }
             Err(error) if error.rate_limit_delay().is_some() => return Err(error),
             Err(error) => {
-                tracing::debug!(%error, "load balancers cannot be listed together");
+                tracing::debug!(%error, "failed to list load balancers, reading them one by one");
                 self.lookups.lock().clear();
                 *cached = None;
             }
@@ -169,7 +177,7 @@ impl ListingCache {
         Ok(())
     }
 
-    /// Records that a Service was looked up and returns how many were.
+    /// Records that a Service was looked up, and returns the number of such Services.
     fn record_lookup(&self, uid: &str) -> usize {
         let mut lookups = self.lookups.lock();
         lookups.retain(|_, at| at.elapsed() < MAX_AGE);
@@ -199,7 +207,7 @@ impl Listing {
         self.stage == ListingStage::Done
     }
 
-    /// Reads until everything is read or `max_pages` are.
+    /// Reads pages until the listing is complete or has `max_pages` pages.
     async fn read(
         &mut self,
         api: Api<'_>,
@@ -212,8 +220,8 @@ impl Listing {
         Ok(())
     }
 
-    /// Reads one more page and keeps the rows of this cluster. After the last page of a stage the
-    /// next one follows.
+    /// Reads one page and keeps the objects of this cluster. Starts the next stage after the last
+    /// page.
     async fn read_next_page(&mut self, api: Api<'_>, cluster: &str) -> Result<(), OpenStackError> {
         match self.stage {
             ListingStage::LoadBalancers => self.read_load_balancers(api, cluster).await?,
@@ -254,7 +262,7 @@ impl Listing {
     ) -> Result<(), OpenStackError> {
         let prefix = names::load_balancer_prefix(cluster);
         let page = self
-            .page::<LoadBalancer>(api, Call::LoadBalancerList, "loadbalancers")
+            .fetch_page::<LoadBalancer>(api, Call::LoadBalancerList, "loadbalancers")
             .await?;
         for load_balancer in page {
             if load_balancer.name.starts_with(&*prefix)
@@ -272,7 +280,7 @@ impl Listing {
 
     async fn read_listeners(&mut self, api: Api<'_>) -> Result<(), OpenStackError> {
         let page = self
-            .page::<Listener>(api, Call::ListenerList, "listeners")
+            .fetch_page::<Listener>(api, Call::ListenerList, "listeners")
             .await?;
         for listener in page {
             if let Some(parent) = self.find_parent(&listener.loadbalancers) {
@@ -283,7 +291,10 @@ impl Listing {
     }
 
     async fn read_pools(&mut self, api: Api<'_>) -> Result<(), OpenStackError> {
-        for pool in self.page::<Pool>(api, Call::PoolList, "pools").await? {
+        for pool in self
+            .fetch_page::<Pool>(api, Call::PoolList, "pools")
+            .await?
+        {
             if let Some(parent) = self.find_parent(&pool.loadbalancers) {
                 self.pools.entry(parent).or_default().push(pool);
             }
@@ -291,7 +302,7 @@ impl Listing {
         Ok(())
     }
 
-    /// Returns the load balancer of a listener or pool, if it is one of this cluster.
+    /// Finds the load balancer of a listener or pool, if it belongs to this cluster.
     fn find_parent(&self, load_balancers: &[IdRef]) -> Option<Box<str>> {
         load_balancers
             .iter()
@@ -299,7 +310,7 @@ impl Listing {
             .map(|parent| parent.id.as_str().into())
     }
 
-    /// Sends no request if no pool has a monitor.
+    /// Reads a page of health monitors. Sends no request if no pool has one.
     async fn read_monitors(&mut self, api: Api<'_>) -> Result<(), OpenStackError> {
         let ids: HashSet<String> = self
             .pools
@@ -311,7 +322,7 @@ impl Listing {
             return Ok(());
         }
         let page = self
-            .page::<HealthMonitor>(api, Call::MonitorList, "healthmonitors")
+            .fetch_page::<HealthMonitor>(api, Call::MonitorList, "healthmonitors")
             .await?;
         for monitor in page {
             if ids.contains(&monitor.id) {
@@ -328,7 +339,7 @@ impl Listing {
             .filter_map(|load_balancer| load_balancer.vip_port_id.clone())
             .collect();
         let page = self
-            .page::<FloatingIp>(api, Call::FloatingIpList, "floatingips")
+            .fetch_page::<FloatingIp>(api, Call::FloatingIpList, "floatingips")
             .await?;
         for floating_ip in page {
             if let Some(port) = floating_ip.port_id.as_deref()
@@ -342,7 +353,7 @@ impl Listing {
 
     async fn read_security_groups(&mut self, api: Api<'_>) -> Result<(), OpenStackError> {
         let page = self
-            .page::<SecurityGroup>(api, Call::SecurityGroupList, "security-groups")
+            .fetch_page::<SecurityGroup>(api, Call::SecurityGroupList, "security-groups")
             .await?;
         let Some(listed) = &mut self.security_groups else {
             return Ok(());
@@ -360,8 +371,10 @@ impl Listing {
     }
 
     async fn read_ports(&mut self, api: Api<'_>) -> Result<(), OpenStackError> {
-        let page = self.page::<Port>(api, Call::PortList, "ports").await?;
-        // Nobody shares the ports until the listing is complete.
+        let page = self
+            .fetch_page::<Port>(api, Call::PortList, "ports")
+            .await?;
+        // `Arc::get_mut` succeeds, because nobody shares the ports before the listing is complete.
         if let Some(listed) = &mut self.security_groups
             && let Some(ports) = Arc::get_mut(&mut listed.ports)
         {
@@ -372,7 +385,8 @@ impl Listing {
         Ok(())
     }
 
-    async fn page<T: DeserializeOwned>(
+    /// Fetches the next page of the current stage.
+    async fn fetch_page<T: DeserializeOwned>(
         &mut self,
         api: Api<'_>,
         call: Call,
@@ -389,8 +403,8 @@ impl Listing {
         Ok(rows)
     }
 
-    /// Returns a Service's load balancer, if the listing shows all of it and it is ACTIVE. Removes
-    /// it from the listing unless it is shared.
+    /// Takes a Service's load balancer out of the listing, unless other Services share it. Returns
+    /// `None` if the listing does not show all of it, or if it is not ACTIVE.
     fn take_service(&mut self, query: &LoadBalancerQuery<'_>) -> Option<ListedService> {
         let id = self.find_load_balancer(query)?;
         let load_balancer = self.load_balancers.get(&id)?;
@@ -444,14 +458,14 @@ impl Listing {
         Some(id.clone())
     }
 
-    /// Returns true if the listing has exactly the children that the load balancer names: false
-    /// when something was created or deleted between two lists.
+    /// Returns true if the listing has exactly the children that the load balancer refers to. It
+    /// has not if something was created or deleted between two pages.
     fn has_all_children(&self, load_balancer: &LoadBalancer) -> bool {
         let id = &*load_balancer.id;
         let listeners = self.listeners.get(id).into_iter().flatten();
         let pools = self.pools.get(id).into_iter().flatten();
-        all_found(&load_balancer.listeners, listeners.map(|listener| &*listener.id))
-            && all_found(&load_balancer.pools, pools.map(|pool| &*pool.id))
+        has_same_ids(&load_balancer.listeners, listeners.map(|listener| &*listener.id))
+            && has_same_ids(&load_balancer.pools, pools.map(|pool| &*pool.id))
     }
 
     fn take_security_group(
@@ -469,7 +483,7 @@ impl Listing {
     }
 }
 
-/// Returns true if several Services have their tags on a load balancer.
+/// Returns true if a load balancer has the tags of several Services.
 fn is_shared(load_balancer: &LoadBalancer) -> bool {
     let service_tags = load_balancer
         .tags
@@ -478,8 +492,8 @@ fn is_shared(load_balancer: &LoadBalancer) -> bool {
     service_tags.count() > 1
 }
 
-/// Returns true if the found IDs are exactly the named ones.
-fn all_found<'a>(named: &[IdRef], found: impl Iterator<Item = &'a str>) -> bool {
-    let named: BTreeSet<&str> = named.iter().map(|child| &*child.id).collect();
-    named == found.collect()
+/// Returns true if the references and the found objects have the same IDs.
+fn has_same_ids<'a>(references: &[IdRef], found: impl Iterator<Item = &'a str>) -> bool {
+    let expected: BTreeSet<&str> = references.iter().map(|child| &*child.id).collect();
+    expected == found.collect()
 }

@@ -1,9 +1,9 @@
 //! Load balancers: Octavia.
 //!
-//! A Service is [parsed](spec::parse), the state of its load balancer is observed, a [plan] lists
-//! the actions for every difference, and they are applied one by one: Octavia takes one change of a
-//! load balancer at a time. An interrupted sync can be resumed at any point, because names do not
-//! change and tags are set from the start.
+//! A sync [parses](spec::parse) the Service, observes its load balancer, [plans](plan) an action
+//! for every difference, and applies the actions one by one, because Octavia takes one change of a
+//! load balancer at a time. A sync may be interrupted at any point. The next one finds the objects
+//! again, because names do not change and tags are set from the start.
 
 pub mod annotations;
 mod api;
@@ -103,17 +103,17 @@ pub struct LoadBalancers {
 }
 
 impl LoadBalancers {
-    /// Creates the controller, with no sync state.
+    /// Detects Octavia's features and creates the controller, with no sync state.
     ///
     /// # Errors
-    /// Octavia does not report its versions.
+    /// Returns an error if Octavia does not report its versions.
     pub async fn new(
         client: Client,
         settings: LoadBalancerSettings,
         cluster: Arc<str>,
     ) -> Result<Self, CloudError> {
         let version = client.session().octavia().await?;
-        let features = Features::of((version.0, version.1), &settings.driver);
+        let features = Features::new((version.0, version.1), &settings.driver);
         let listings = ListingCache::new(settings.manage_security_groups);
         Ok(Self {
             reconciler: LoadBalancerReconciler {
@@ -139,16 +139,16 @@ impl LoadBalancers {
         )
     }
 
-    fn desired(&self, spec: &LbSpec) -> Result<Box<DesiredLoadBalancer>, CloudError> {
+    fn parse_valid(&self, spec: &LbSpec) -> Result<Box<DesiredLoadBalancer>, CloudError> {
         self.parse(&spec.service).desired.map_err(CloudError::from)
     }
 }
 
 #[async_trait]
 impl ccm_core::provider::LoadBalancers for LoadBalancers {
-    /// Everything, but source ranges only where something enforces them: the cloud's listeners, or
-    /// security groups of nodes that see clients' addresses. Of two address families the first is
-    /// served, with a notice. Members are reached only by node ports.
+    /// Supports everything, with these exceptions. Source ranges need listeners that enforce them,
+    /// or security groups of nodes that see the clients' addresses. Of two address families only
+    /// the first is served, with a notice. Members are reached only by node ports.
     fn supports(&self) -> LbSupport {
         let has_security_groups = self.reconciler.settings.driver.is_ovn()
             && self.reconciler.settings.manage_security_groups;
@@ -184,10 +184,10 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
         self.parse(service).notices
     }
 
-    /// Sends no request for a Service that is known to be in sync. The next call resumes what was
-    /// interrupted. While Octavia is busy with a change, the result is pending.
+    /// Sends no request for a Service that is known to be in sync. While Octavia is busy with a
+    /// change, the result is pending, and the next call continues.
     async fn ensure(&self, op: &Op, spec: &LbSpec, read_mode: ReadMode) -> LbOutcome {
-        match self.desired(spec) {
+        match self.parse_valid(spec) {
             Ok(desired) => {
                 self.reconciler
                     .ensure(
@@ -201,10 +201,11 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
         }
     }
 
-    /// Takes one request for each pool, because the sync state has its members.
+    /// Sends one request for each pool that changes, because the sync state has the members.
     async fn update_backends(&self, op: &Op, spec: &LbSpec) -> LbOutcome {
         let ParsedService { desired, tolerant, .. } = self.parse(&spec.service);
         let invalid = desired.is_err();
+        // The members of an invalid Service still follow its nodes.
         match desired.or_else(|errors| tolerant.ok_or(errors)) {
             Ok(desired) => {
                 let input = ReconcileInput {
@@ -236,14 +237,15 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
     }
 
     async fn plan(&self, op: &Op, spec: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
-        let desired = self.desired(spec)?;
+        let desired = self.parse_valid(spec)?;
         self.reconciler
             .dry_run(op, &ReconcileInput::new(&desired, &spec.service, &spec.backends))
             .await
     }
 }
 
-/// Returns the Service as it was last observed, or what the reference says of it if it never was.
+/// Returns the Service as it was last observed, or a Service with only the fields of the reference
+/// if it never was.
 fn last_observed(lb: &LbRef) -> ServiceView {
     let service = lb.last_observed.as_deref().cloned();
     let service = service.unwrap_or_else(|| ServiceView::named(&lb.namespace, &lb.name));

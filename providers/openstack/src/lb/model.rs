@@ -177,7 +177,7 @@ pub enum ListenerProtocol {
 
 impl ListenerProtocol {
     /// Chooses the protocol. Only TCP can carry TLS and HTTP headers.
-    pub fn of(tls: bool, forwarded_for: bool, protocol: Protocol) -> Self {
+    pub fn choose(tls: bool, forwarded_for: bool, protocol: Protocol) -> Self {
         match protocol {
             Protocol::Tcp if tls => Self::TerminatedHttps,
             Protocol::Tcp if forwarded_for => Self::Http,
@@ -229,7 +229,7 @@ pub enum PoolProtocol {
 impl PoolProtocol {
     /// Chooses the protocol. `http` is true when the load balancer terminates TLS or adds
     /// `X-Forwarded-For`.
-    pub fn of(proxy: Option<ProxyProtocol>, http: bool, protocol: Protocol) -> Self {
+    pub fn choose(proxy: Option<ProxyProtocol>, http: bool, protocol: Protocol) -> Self {
         match (proxy, protocol) {
             (Some(ProxyProtocol::V1), _) => Self::Proxy,
             (Some(ProxyProtocol::V2), _) => Self::ProxyV2,

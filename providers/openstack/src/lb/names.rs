@@ -1,17 +1,18 @@
-//! Names, descriptions and tags by which objects are found again. They are byte for byte those of
-//! kubernetes/cloud-provider-openstack, so that either can take over from the other.
+//! Builds and parses the names, descriptions and tags by which objects are found again. They are
+//! byte for byte those of kubernetes/cloud-provider-openstack, so that either can take over from
+//! the other.
 
 /// Prefix of the name of every load balancer, and of its tag.
 pub const PREFIX: &str = "kube_service_";
-/// Prefix of the description of every floating IP that was created for a Service. A floating IP
-/// with it may be deleted with the load balancer.
+/// Prefix of the description of every floating IP that was created for a Service. Such a floating
+/// IP may be deleted together with the load balancer.
 pub const FLOATING_IP_PREFIX: &str = "Floating IP for Kubernetes external service ";
 /// Maximum length of a name in bytes.
 const MAX_NAME_BYTES: usize = 255;
 /// Maximum length of a legacy name in characters.
 const MAX_LEGACY_NAME: usize = 32;
 
-/// Cuts a text to 255 bytes, and never inside a character.
+/// Truncates a text to 255 bytes, but never inside a character.
 pub fn truncate(text: &str) -> Box<str> {
     text[..text.floor_char_boundary(MAX_NAME_BYTES)].into()
 }
@@ -27,7 +28,7 @@ pub fn load_balancer_prefix(cluster: &str) -> Box<str> {
     truncate(&format!("{PREFIX}{cluster}_"))
 }
 
-/// Names the load balancer as releases before 2018 did: `a` and the UID without dashes, at most 32
+/// Names the load balancer like upstream before 2018: `a` and the UID without dashes, at most 32
 /// characters.
 pub fn legacy_load_balancer(uid: &str) -> Box<str> {
     std::iter::once('a')
@@ -65,7 +66,7 @@ pub fn is_pool_of(name: &str, load_balancer: &str) -> bool {
         .is_ok_and(|index| *pool(index, load_balancer) == *name)
 }
 
-/// Names a member that is created alone; one of a batch is named after its node.
+/// Names a member that is created alone. Members of a batch are named after their node.
 pub fn member(node: &str, address: &str, port: u16) -> Box<str> {
     truncate(&format!("member_{node}_{address}_{port}"))
 }
@@ -95,18 +96,19 @@ pub fn security_group_description(cluster: &str, namespace: &str, service: &str)
     ))
 }
 
-/// Reads the owner of a security group from its description: `namespace/name` of the Service, and
-/// the cluster.
+/// Parses the description of a security group. Returns `namespace/name` of the Service, and the
+/// cluster.
 pub fn parse_security_group_description(description: &str) -> Option<(&str, &str)> {
     description
         .strip_prefix("Security Group for ")?
         .split_once(" Service LoadBalancer in cluster ")
 }
 
-/// Reads the name of the cluster from the name of a load balancer or of one of its children.
+/// Returns the cluster in the name of a load balancer or of one of its children, or an empty text
+/// if the name belongs to no Service.
 ///
-/// It is the shortest text after the prefix that leaves one or two parts without an underscore;
-/// only one where the name was cut. Empty when the name belongs to no Service.
+/// After the cluster come the namespace and the name of the Service, which contain no underscore.
+/// If the name was truncated, the Service's name may be missing.
 pub fn cluster_of(name: &str) -> &str {
     let Some(start) = name.find(PREFIX).map(|at| at + PREFIX.len()) else {
         return "";
@@ -121,8 +123,8 @@ pub fn cluster_of(name: &str) -> &str {
         .map_or("", |at| &rest[..at])
 }
 
-/// Reads the owner of a load balancer from its name or tag: cluster, namespace and Service. `None`
-/// where the text is incomplete, for example because it was cut.
+/// Parses the name or tag of a load balancer. Returns cluster, namespace and Service, or `None` if
+/// the text is incomplete, for example because it was truncated.
 pub fn owner_of(name: &str) -> Option<(&str, &str, &str)> {
     let rest = name
         .strip_prefix(PREFIX)
@@ -135,8 +137,8 @@ pub fn owner_of(name: &str) -> Option<(&str, &str, &str)> {
         .then_some((cluster, namespace, service))
 }
 
-/// Replaces the old cluster name by the new one: in the component after the prefix if it is there,
-/// else at its first occurrence.
+/// Replaces the old cluster name by the new one. It is expected after the prefix, or else replaced
+/// at its first occurrence.
 pub fn rename(old: &str, new: &str, name: &str) -> Box<str> {
     if old.is_empty() {
         return name.into();

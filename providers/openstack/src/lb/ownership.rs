@@ -4,19 +4,19 @@ use openstack_api::octavia::{Listener, LoadBalancer};
 
 use super::{model::ServiceKey, names};
 
-/// How a Service relates to a load balancer.
+/// The relation of a Service to a load balancer: it owns the load balancer, shares it, or neither.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceOwnership {
-    /// True when the load balancer has this Service's name. Others may have listeners on it
-    /// nevertheless.
+    /// True when the load balancer was created for this Service and has its name. Other Services
+    /// may share it.
     pub owner: bool,
-    /// Name of the Service's load balancer, which is its tag.
+    /// Name of a load balancer of this Service. It is also the Service's tag on shared ones.
     pub name: Box<str>,
-    /// The same under a former name of the cluster; `None` unless the load balancer still has it.
+    /// Names from before the cluster was renamed, if the load balancer still has any of them.
     pub former_names: Option<FormerNames>,
 }
 
-/// Names under a former name of the cluster.
+/// Names that were built with a former name of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormerNames {
     /// Former name of the cluster.
@@ -25,9 +25,12 @@ pub struct FormerNames {
     pub name: Box<str>,
 }
 
-/// Returns how a Service relates to a load balancer. `shows_address`: the Service's status shows an
-/// address; then a load balancer that has its name but for the cluster's is its own, and not another
-/// cluster's. A copy of a Service has its annotations, but its status shows no address.
+/// Determines how a Service relates to a load balancer.
+///
+/// The load balancer may have the Service's name with another cluster's name in it: either the
+/// cluster was renamed, or the Service was copied from another cluster together with its
+/// annotations. `shows_address` tells the two apart. It is true when the Service's status shows an
+/// address, which a copy does not have.
 pub fn service_ownership(
     cluster: &str,
     service: &ServiceKey,
@@ -48,13 +51,14 @@ pub fn service_ownership(
     ServiceOwnership { owner, name, former_names }
 }
 
-/// Returns true if a load balancer has the name that releases before 2018 gave to a Service's.
+/// Returns true if a load balancer has the name that upstream gave to this Service's load balancer
+/// before 2018.
 fn has_legacy_name(load_balancer: &LoadBalancer, service: &ServiceKey) -> bool {
     !service.uid.is_empty() && *load_balancer.name == *names::legacy_load_balancer(&service.uid)
 }
 
-/// Finds the Service's name under a former name of the cluster: it is the load balancer's name or
-/// one of its tags.
+/// Looks for the Service's name with a former name of the cluster, in the load balancer's name and
+/// tags.
 fn find_former_names(
     cluster: &str,
     service: &ServiceKey,
@@ -72,7 +76,7 @@ fn find_former_names(
 }
 
 impl ServiceOwnership {
-    /// Returns true if a tag is this Service's.
+    /// Returns true if a tag names this Service.
     pub fn is_own_tag(&self, tag: &str) -> bool {
         *tag == *self.name
             || self
@@ -81,15 +85,14 @@ impl ServiceOwnership {
                 .is_some_and(|former| *former.name == *tag)
     }
 
-    /// Returns true if a listener is this Service's: it has the tag, or no tags at all on a load
-    /// balancer of this Service.
+    /// Returns true if a listener belongs to this Service. Without tags it belongs to the owner of
+    /// the load balancer.
     pub fn owns_listener(&self, listener: &Listener) -> bool {
         listener.tags.iter().any(|tag| self.is_own_tag(tag))
             || (listener.tags.is_empty() && self.owner)
     }
 
-    /// Returns true if a load balancer was created for a Service that is deleted, and this one
-    /// shares it.
+    /// Returns true if this Service shares a load balancer whose owner was deleted.
     pub fn is_orphaned_by_owner(&self, load_balancer: &LoadBalancer) -> bool {
         let tags = &load_balancer.tags;
         load_balancer.name.starts_with(names::PREFIX)
@@ -98,14 +101,14 @@ impl ServiceOwnership {
     }
 
     /// Returns true if a listener has the tag of another Service.
-    pub fn is_other_services(&self, listener: &Listener) -> bool {
+    pub fn is_of_other_service(&self, listener: &Listener) -> bool {
         listener
             .tags
             .iter()
             .any(|tag| tag.starts_with(names::PREFIX) && !self.is_own_tag(tag))
     }
 
-    /// Returns the tags of other Services.
+    /// Returns the tags by which other Services share a load balancer.
     pub fn other_service_tags<'a>(
         &'a self,
         load_balancer: &'a LoadBalancer,
@@ -114,9 +117,9 @@ impl ServiceOwnership {
         tags.filter(|tag| tag.starts_with(names::PREFIX) && !self.is_own_tag(tag))
     }
 
-    /// Returns the new name of an object that has the cluster's former name in its name; `None` for
-    /// all others.
-    pub fn renamed(&self, name: &str) -> Option<Box<str>> {
+    /// Returns the new name of an object with the cluster's former name in it, or `None` if the
+    /// object needs no new name.
+    pub fn new_name(&self, name: &str) -> Option<Box<str>> {
         let former_cluster = &*self.former_names.as_ref()?.cluster;
         if names::cluster_of(name) != former_cluster {
             return None;
@@ -128,37 +131,38 @@ impl ServiceOwnership {
         Some(renamed)
     }
 
-    /// Returns true if this Service renames what others have on its load balancer: once that has
-    /// its new name, nothing shows the former one any more.
+    /// Returns true if this Service also renames the objects of others on its load balancer. It
+    /// must, because the former name of the cluster is lost once the load balancer has its new
+    /// name.
     pub fn renames_all(&self) -> bool {
         self.owner && self.former_names.is_some()
     }
 
-    /// Returns the tags of another Service, with the cluster's new name.
-    pub fn retagged(&self, tags: &[String]) -> Vec<String> {
+    /// Replaces the cluster's former name in the tags of other Services.
+    pub fn rename_tags(&self, tags: &[String]) -> Vec<String> {
         tags.iter()
-            .map(|tag| match self.retagged_one(tag) {
-                Some(retagged) => retagged.into(),
+            .map(|tag| match self.new_tag(tag) {
+                Some(renamed) => renamed.into(),
                 None => tag.clone(),
             })
             .collect()
     }
 
-    fn retagged_one(&self, tag: &str) -> Option<Box<str>> {
+    fn new_tag(&self, tag: &str) -> Option<Box<str>> {
         if !self.renames_all() || !tag.starts_with(names::PREFIX) {
             return None;
         }
-        self.renamed(tag)
+        self.new_name(tag)
     }
 
-    /// Returns the tags including this Service's, once. All others stay as they are, except for the
-    /// name of the cluster.
-    pub fn tagged(&self, tags: &[String]) -> Vec<String> {
+    /// Adds this Service's tag to tags that lack it. Others stay, except for the cluster's former
+    /// name in them.
+    pub fn with_own_tag(&self, tags: &[String]) -> Vec<String> {
         let mut tags = tags.to_vec();
         if let Some(former) = &self.former_names {
             tags.retain(|tag| **tag != *former.name);
         }
-        let mut tags = self.retagged(&tags);
+        let mut tags = self.rename_tags(&tags);
         if !tags.iter().any(|tag| **tag == *self.name) {
             tags.push(self.name.to_string());
         }
@@ -166,7 +170,7 @@ impl ServiceOwnership {
     }
 }
 
-/// Returns true if a load balancer was created for Services and not by a user.
+/// Returns true if a load balancer was created for a Service, and not by a user.
 pub fn is_made_for_services(load_balancer: &LoadBalancer, service: &ServiceKey) -> bool {
     load_balancer.name.starts_with(names::PREFIX) || has_legacy_name(load_balancer, service)
 }

@@ -97,7 +97,7 @@ impl LoadBalancerReconciler {
             id,
             tag,
             after: state.as_of,
-            age: state.max_observation_age(),
+            max_age: state.max_observation_age(),
         };
         let status = self
             .status_poller
@@ -177,7 +177,10 @@ impl LoadBalancerReconciler {
         {
             return error.into();
         }
-        match api.delete_load_balancer(&load_balancer.id, true, reason).await {
+        match api
+            .delete_load_balancer(&load_balancer.id, true, reason)
+            .await
+        {
             Ok(()) => {
                 state.replaced_failed = true;
                 stop_in_error(&load_balancer.id, ": it is deleted and created again")

@@ -1,40 +1,43 @@
 //! Chooses how to query load balancers. Pure.
 
-/// Up to this many are queried one by one in any case: an answer for one is small and fast.
+/// Maximum number of load balancers that are read one by one in any case, because a response for
+/// one is small and fast.
 pub(super) const MAX_SINGLE_REQUESTS: usize = 3;
-/// Rows of a page, which is also Octavia's maximum unless its operator set another number.
+/// Number of rows to request for a page. It is Octavia's maximum, unless its operator set another.
 pub(super) const PAGE: &str = "1000";
-/// Maximum number of tags in one query: each contains the name of a Service, seldom longer than 80
-/// characters.
+/// Maximum number of tags in one query, which limits the length of its URL. A tag contains the name
+/// of a Service, and is seldom longer than 80 characters.
 pub(super) const MAX_TAGS: usize = 30;
-/// Requests that a shared listing saves for each Service: its load balancer, listeners, pools,
-/// floating IP.
+/// Number of requests that a shared listing saves for each Service: for its load balancer,
+/// listeners, pools and floating IP.
 const REQUESTS_SAVED: usize = 4;
-/// The same for its security group: the group, ports of its nodes, ports that have it.
+/// Number of requests that it saves for a security group: for the group, the ports of its nodes,
+/// and the ports with this group.
 const REQUESTS_SAVED_BY_GROUPS: usize = 3;
 
-/// How to query whether load balancers are ready.
+/// Strategy to poll the status of pending load balancers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StatusQueryStrategy {
-    /// One request for each.
+    /// Read each load balancer with a request of its own.
     PerLoadBalancer,
-    /// Those with certain tags, up to [`MAX_TAGS`] in one request.
+    /// List the load balancers with certain tags, up to [`MAX_TAGS`] in one request.
     ByTags,
-    /// All load balancers of the project, which fit on one page.
+    /// List the first page of all load balancers of the project.
     ListAll,
 }
 
-/// Chooses the strategy with the fewest requests for this many pending load balancers. `tags`: they
-/// have tags. `fits`: whether all load balancers of the project fit on one page, if that is known.
+/// Chooses the strategy with the fewest requests. `waiting` is the number of pending load balancers,
+/// `has_tags` is true if they have tags, and `fits_one_page` is true if all load balancers of the
+/// project fit on one page, or `None` if that is not known yet.
 pub(super) fn choose_strategy(
     waiting: usize,
-    tags: bool,
-    fits: Option<bool>,
+    has_tags: bool,
+    fits_one_page: Option<bool>,
 ) -> StatusQueryStrategy {
     if waiting <= MAX_SINGLE_REQUESTS {
         return StatusQueryStrategy::PerLoadBalancer;
     }
-    match (tags, fits) {
+    match (has_tags, fits_one_page) {
         (true, _) if waiting <= MAX_TAGS => StatusQueryStrategy::ByTags,
         (_, None | Some(true)) => StatusQueryStrategy::ListAll,
         (true, Some(false)) => StatusQueryStrategy::ByTags,
@@ -42,20 +45,19 @@ pub(super) fn choose_strategy(
     }
 }
 
-/// Returns how many pages may be listed for this many Services, each of which would otherwise be
-/// read alone: no more than that would take. Load balancers of others make the lists long, and
-/// nobody knows how long.
-pub(super) fn max_listing_pages(services: usize, groups: bool) -> usize {
-    let spared = if groups {
+/// Returns the maximum number of pages to list for this many Services: no more than the requests
+/// that reading them one by one would take. In a project with many other load balancers the lists
+/// may be very long.
+pub(super) fn max_listing_pages(services: usize, with_security_groups: bool) -> usize {
+    if services <= MAX_SINGLE_REQUESTS {
+        return 0;
+    }
+    let saved_requests = if with_security_groups {
         REQUESTS_SAVED + REQUESTS_SAVED_BY_GROUPS
     } else {
         REQUESTS_SAVED
     };
-    if services <= MAX_SINGLE_REQUESTS {
-        0
-    } else {
-        services * spared
-    }
+    services * saved_requests
 }
 
 #[cfg(test)]
@@ -63,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_way_with_the_fewest_requests_is_taken() {
+    fn the_strategy_with_the_fewest_requests_is_chosen() {
         let rows = [
             (1, true, None, StatusQueryStrategy::PerLoadBalancer),
             (3, true, Some(true), StatusQueryStrategy::PerLoadBalancer),
@@ -81,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_reading_takes_no_more_than_what_it_spares() {
+    fn a_listing_takes_no_more_requests_than_it_saves() {
         let pages = |groups| [0, 3, 4, 300].map(|services| max_listing_pages(services, groups));
         assert_eq!((pages(false), pages(true)), ([0, 0, 16, 1200], [0, 0, 28, 2100]));
     }

@@ -30,7 +30,8 @@ impl LoadBalancerReconciler {
             return Ok(());
         }
         state.invalidate();
-        let query = LoadBalancerQuery::for_service(&self.cluster, &input.desired.owner, input.service);
+        let query =
+            LoadBalancerQuery::for_service(&self.cluster, &input.desired.owner, input.service);
         // A Service that was never served has no load balancer yet, so no listing can contain it.
         if query.served
             && let Some(listed) = self

@@ -131,7 +131,10 @@ impl LoadBalancerReconciler {
             let published_address = outcome::known_address(input, state);
             return ReconcileResult { published_address, result: Ok(()) };
         }
-        let address = match self.reconcile_until_served(op, input, read_mode, state).await {
+        let address = match self
+            .reconcile_until_served(op, input, read_mode, state)
+            .await
+        {
             Ok(address) => address,
             Err(stop) => return ReconcileResult { published_address: None, result: Err(stop) },
         };
@@ -339,7 +342,9 @@ impl LoadBalancerReconciler {
         let last_applied = state.last_applied.take();
         let result = self.sync_backends(op, input, &mut state).await;
         state.last_applied = match &result {
-            Ok(()) => last_applied.and_then(|last| last.with_backends(input.desired, &input.backends)),
+            Ok(()) => {
+                last_applied.and_then(|last| last.with_backends(input.desired, &input.backends))
+            }
             Err(ReconcileStop::Pending(_)) => last_applied,
             Err(ReconcileStop::Failed(_)) => None,
         };

@@ -183,7 +183,7 @@ impl From<&config::LbNetwork> for NetworkSettings {
     fn from(network: &config::LbNetwork) -> Self {
         Self {
             floating_network: network.floating_network.clone().unwrap_or_default(),
-            floating_subnet: FloatingSubnet::of(
+            floating_subnet: FloatingSubnet::from_settings(
                 network.floating_subnet_id.as_deref().unwrap_or_default(),
                 network.floating_subnet.as_deref().unwrap_or_default(),
                 network.floating_subnet_tags.as_deref().unwrap_or_default(),

@@ -1,5 +1,4 @@
-//! Polls load balancers that are busy. When there are many, one list serves all of them, and
-//! everybody who asks soon after.
+//! Polls load balancers that are busy. If there are many, one listing answers for all of them.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -18,35 +17,35 @@ use crate::{
     },
 };
 
-/// How long a load balancer counts as pending after the last query for it; longer than any delay
-/// between two polls.
+/// Time after the last query for which a load balancer counts as pending. It is longer than any
+/// delay between two polls.
 const WAITING_TTL: Duration = Duration::from_secs(30);
 
 /// Pending load balancers, and the last listing of many of them.
 #[derive(Debug, Default)]
 pub(super) struct StatusPoller {
     state: Mutex<PollerState>,
-    /// Held during a listing; the others wait for its answer.
+    /// Held during a listing, so that others wait for its result instead of listing again.
     request_lock: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct PollerState {
     waiting: HashMap<Box<str>, WaitingLoadBalancer>,
-    last: Option<StatusListing>,
-    /// Whether all load balancers of the project fit on one page; `None` while that is not known.
+    last_listing: Option<StatusListing>,
+    /// True if all load balancers of the project fit on one page, `None` before that is known.
     fits_one_page: Option<bool>,
 }
 
 /// A pending load balancer.
 #[derive(Debug)]
 struct WaitingLoadBalancer {
-    /// Its tag.
+    /// Tag of the load balancer, or empty if the cloud has no tags.
     tag: Box<str>,
-    asked_at: Instant,
+    queried_at: Instant,
 }
 
-/// A listing of many load balancers.
+/// The pending load balancers that one listing has found.
 #[derive(Debug)]
 struct StatusListing {
     round: ListingRound,
@@ -54,11 +53,12 @@ struct StatusListing {
     rows: HashMap<Box<str>, LoadBalancer>,
 }
 
-/// Answer to a query for one load balancer.
+/// Result of a query for one load balancer.
 pub(super) struct StatusResult {
-    /// `None` if it does not exist.
+    /// The load balancer, or `None` if it does not exist.
     pub(super) load_balancer: Option<LoadBalancer>,
-    /// Position of the listing that showed it, or of the last one before it was queried alone.
+    /// Number of the listing that shows the load balancer. For one that was read alone, the last
+    /// listing that had begun.
     pub(super) round: ListingRound,
 }
 
@@ -66,17 +66,17 @@ pub(super) struct StatusResult {
 #[derive(Clone, Copy)]
 pub(super) struct StatusQuery<'a> {
     pub(super) id: &'a str,
-    /// Tag of the load balancer; `None` where the cloud has no tags.
+    /// Tag of the load balancer, or `None` if the cloud has no tags.
     pub(super) tag: Option<&'a str>,
-    /// Only a listing that began after this one counts.
+    /// The listing must have begun after this one.
     pub(super) after: ListingRound,
-    /// How old the listing may be.
-    pub(super) age: Duration,
+    /// Maximum age of the listing.
+    pub(super) max_age: Duration,
 }
 
 impl StatusPoller {
-    /// Reads a load balancer, alone or in a listing; `None` if Octavia, queried for it alone, says
-    /// that it does not exist.
+    /// Reads a load balancer, alone or in a listing of many. It counts as not found only if it was
+    /// read alone.
     pub(super) async fn get_status(
         &self,
         api: Api<'_>,
@@ -90,8 +90,7 @@ impl StatusPoller {
         }
         let status = match listed {
             Some(listed) if listed.load_balancer.is_some() => listed,
-            // What a listing does not show is queried alone: it was deleted, or was not among those
-            // listed.
+            // A load balancer that the listing does not show was deleted, or was on another page.
             _ => StatusResult {
                 load_balancer: api.load_balancer(query.id).await?,
                 round: rounds.now(),
@@ -107,23 +106,23 @@ impl StatusPoller {
         Ok(status)
     }
 
-    /// Registers a load balancer as pending.
+    /// Registers a load balancer as pending, so that the next listing contains it.
     pub(super) fn register(&self, id: &str, tag: &str) {
-        let waiting = WaitingLoadBalancer { tag: tag.into(), asked_at: Instant::now() };
+        let waiting = WaitingLoadBalancer { tag: tag.into(), queried_at: Instant::now() };
         self.state.lock().waiting.insert(id.into(), waiting);
     }
 
-    /// Returns true if so many are pending that they are listed together.
+    /// Returns true if so many load balancers are pending that they are listed together.
     pub(super) fn should_list_together(&self) -> bool {
         let mut state = self.state.lock();
         state
             .waiting
-            .retain(|_, waiting| waiting.asked_at.elapsed() < WAITING_TTL);
+            .retain(|_, waiting| waiting.queried_at.elapsed() < WAITING_TTL);
         state.waiting.len() > MAX_SINGLE_REQUESTS
     }
 
-    /// Answers from a listing, which is read if there is none that is new enough. `None` when the
-    /// load balancer has to be queried alone.
+    /// Answers a query from the last listing, or from a new one if that is too old. Returns `None`
+    /// if the load balancer has to be read alone.
     async fn find_in_listing(
         &self,
         api: Api<'_>,
@@ -131,45 +130,47 @@ impl StatusPoller {
         query: StatusQuery<'_>,
     ) -> Result<Option<StatusResult>, OpenStackError> {
         let arrived = rounds.now();
-        if let Some(answer) = self.answer_of_last_listing(query, arrived) {
-            return Ok(Some(answer));
+        if let Some(found) = self.find_in_last_listing(query, arrived) {
+            return Ok(Some(found));
         }
         let _guard = api.op.wait_shared(self.request_lock.lock()).await;
-        if let Some(answer) = self.answer_of_last_listing(query, arrived) {
-            return Ok(Some(answer));
+        // Somebody else may have listed while this task waited.
+        if let Some(found) = self.find_in_last_listing(query, arrived) {
+            return Ok(Some(found));
         }
-        match self.read(api, rounds, query.tag.is_some()).await {
-            Ok(true) => Ok(self.answer_of_last_listing(query, arrived)),
+        match self.list_pending(api, rounds, query.tag.is_some()).await {
+            Ok(true) => Ok(self.find_in_last_listing(query, arrived)),
             Ok(false) => Ok(None),
             Err(error) if error.rate_limit_delay().is_some() => Err(error),
             Err(error) => {
-                tracing::debug!(%error, "load balancers cannot be listed together");
+                tracing::debug!(%error, "failed to list load balancers, reading them one by one");
                 Ok(None)
             }
         }
     }
 
-    /// Answers from the last listing, if that is new enough or began after the query arrived.
-    fn answer_of_last_listing(
+    /// Answers a query from the last listing, if that is recent enough or began after the query
+    /// arrived.
+    fn find_in_last_listing(
         &self,
         query: StatusQuery<'_>,
         arrived: ListingRound,
     ) -> Option<StatusResult> {
         let state = self.state.lock();
-        let last = state.last.as_ref()?;
-        let is_recent = last.round > arrived || last.started.elapsed() <= query.age;
-        if last.round <= query.after || !is_recent {
+        let listing = state.last_listing.as_ref()?;
+        let is_recent = listing.round > arrived || listing.started.elapsed() <= query.max_age;
+        if listing.round <= query.after || !is_recent {
             return None;
         }
         Some(StatusResult {
-            load_balancer: last.rows.get(query.id).cloned(),
-            round: last.round,
+            load_balancer: listing.rows.get(query.id).cloned(),
+            round: listing.round,
         })
     }
 
-    /// Lists all pending load balancers. Returns true if it did. `has_tags`: the cloud supports
-    /// tags.
-    async fn read(
+    /// Lists all pending load balancers, unless reading them one by one takes fewer requests.
+    /// Returns true if it listed them. `has_tags` is true if the cloud supports tags.
+    async fn list_pending(
         &self,
         api: Api<'_>,
         rounds: &ListingRounds,
@@ -213,7 +214,7 @@ impl StatusPoller {
             .filter(|row: &LoadBalancer| state.waiting.contains_key(&*row.id))
             .map(|row| (row.id.as_str().into(), row))
             .collect();
-        state.last = Some(StatusListing { round, started, rows });
+        state.last_listing = Some(StatusListing { round, started, rows });
         Ok(true)
     }
 }

@@ -1,30 +1,31 @@
-//! Which subnets of the floating network an address may come from: a pattern for names and a list
-//! of tags.
+//! Selects the subnets of the floating network that an address may come from, by a pattern for
+//! names and a list of tags.
 
 use std::collections::BTreeSet;
 
 use regex::Regex;
 
-/// Subnets that may give a floating IP. By default all subnets of the network: Neutron chooses.
+/// Subnets that a floating IP may come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FloatingSubnet {
-    /// Neutron chooses.
+    /// Any subnet of the network, as Neutron chooses.
     #[default]
     Any,
     /// The subnet with this ID.
     Id(Box<str>),
-    /// Those that match; each is tried until one has an address.
+    /// The matching subnets, which are tried one after another until one has an address.
     Matching {
-        /// Pattern for names; empty matches all.
+        /// Pattern for names. An empty pattern matches all.
         name: Box<str>,
-        /// Comma-separated tags; empty matches all.
+        /// Comma-separated tags. An empty list matches all.
         tags: Box<str>,
     },
 }
 
 impl FloatingSubnet {
-    /// Parses the three settings of one level; the ID takes precedence. `None` when all are empty.
-    pub fn of(id: &str, name: &str, tags: &str) -> Option<Self> {
+    /// Combines the three settings of one level (class, annotations or configuration). The ID takes
+    /// precedence. Returns `None` if all are empty.
+    pub fn from_settings(id: &str, name: &str, tags: &str) -> Option<Self> {
         if !id.is_empty() {
             return Some(Self::Id(id.into()));
         }
@@ -35,8 +36,8 @@ impl FloatingSubnet {
     }
 }
 
-/// A pattern for subnet names: `*` and `?` as in a shell, or after `~` a regular expression for the
-/// whole name. A leading `!` negates it.
+/// A pattern for subnet names. It is a glob with `*` and `?` as in a shell, or `~` and a regular
+/// expression for the whole name. A leading `!` negates it.
 #[derive(Clone, Debug)]
 pub struct NamePattern {
     negated: bool,
@@ -47,7 +48,7 @@ impl NamePattern {
     /// Parses a pattern.
     ///
     /// # Errors
-    /// The text is not a valid regular expression or glob.
+    /// Returns a message if the text is not a valid regular expression or glob.
     pub fn parse(text: &str) -> Result<Self, String> {
         let negated = text.starts_with('!');
         let pattern = text.strip_prefix('!').unwrap_or(text);
@@ -59,7 +60,7 @@ impl NamePattern {
             None => glob(pattern)?,
         };
         let matcher = Regex::new(&source)
-            .map_err(|error| format!("{text:?} is no valid pattern: {error}"))?;
+            .map_err(|error| format!("{text:?} is not a valid pattern: {error}"))?;
         Ok(Self { negated, matcher: Some(matcher) })
     }
 
@@ -83,7 +84,7 @@ fn glob(text: &str) -> Result<String, String> {
             '\\' => match chars.next() {
                 Some(escaped) => source.push_str(&regex::escape(&escaped.to_string())),
                 None => {
-                    return Err(format!("{text:?} is no valid pattern: it ends in a backslash"));
+                    return Err(format!("{text:?} is not a valid pattern: it ends in a backslash"));
                 }
             },
             '[' => {
@@ -101,8 +102,8 @@ fn glob(text: &str) -> Result<String, String> {
     Ok(source)
 }
 
-/// Tags that a subnet must have: any of them, or all of them after `&`. A leading `!` negates the
-/// condition.
+/// Tags that a subnet must have: at least one of them, or all if the list starts with `&`. A leading
+/// `!` negates the condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagPattern<'a> {
     negated: bool,
@@ -125,7 +126,8 @@ impl<'a> TagPattern<'a> {
         Self { negated, all, tags }
     }
 
-    /// Returns Neutron's query parameter and its value; `None` when every subnet matches.
+    /// Returns the query parameter that lets Neutron filter, with its value. Returns `None` if every
+    /// subnet matches.
     pub fn query(&self) -> Option<(&'static str, String)> {
         if self.tags.is_empty() {
             return None;

@@ -17,10 +17,12 @@ use crate::{
 
 /// The flag for components that precede our own name in the header `User-Agent`.
 const USER_AGENT: &str = "user-agent";
-/// First and longest delay between attempts while the cloud does not answer.
-const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// First back-off while the cloud does not answer; doubles up to [`MAX_BACKOFF`].
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
+/// Maximum back-off while the cloud does not answer.
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// Describes this binary for the framework.
+/// Describes this binary to the framework: its name, version, provider and extra flags.
 pub fn product() -> Product {
     let mut product =
         Product::new("ccm-openstack", concat!("v", env!("CARGO_PKG_VERSION")), &[NAME]);
@@ -30,7 +32,7 @@ pub fn product() -> Product {
     product
 }
 
-/// Returns the values of `--user-agent`, in order.
+/// Returns the values of `--user-agent`, in the order of the command line.
 pub fn user_agents(config: &Config) -> &[String] {
     config
         .extra_lists
@@ -39,16 +41,16 @@ pub fn user_agents(config: &Config) -> &[String] {
         .unwrap_or_default()
 }
 
-/// Creates the transport over sockets.
+/// Creates the transport over sockets. `agents` are the values of `--user-agent`.
 ///
 /// # Errors
-/// TLS files that cannot be used, or agents that cannot be sent.
+/// Returns an error if a TLS file cannot be used, or if an agent is not a valid header value.
 pub fn connect(cloud: &Cloud, agents: &[String]) -> Result<Arc<dyn Transport>, BoxError> {
     Ok(Arc::new(Https::new(cloud, agents)?))
 }
 
-/// Runs the manager with these arguments (without the program's name) to its end. `connect` creates
-/// the transport from the checked cloud config and the user agents.
+/// Runs the manager until it ends. `args` are the arguments without the program's name. `connect`
+/// creates the transport from the checked cloud config and the user agents.
 pub async fn run<C>(
     args: impl IntoIterator<Item = OsString>,
     environment: Environment,
@@ -64,11 +66,11 @@ where
 }
 
 /// Creates the provider from the flags and the cloud config that they name. Waits while the cloud
-/// is down.
+/// is unavailable.
 ///
 /// # Errors
-/// Errors in the cloud config, all together; rejected credentials; a service that is needed and
-/// missing.
+/// Returns all errors in the cloud config together, or an error if the credentials are rejected or
+/// a needed service is missing.
 pub async fn build<C>(
     config: Config,
     environment: Environment,
@@ -88,15 +90,16 @@ where
     let transport = connect(&settings.cloud, user_agents(&config))?;
     let credentials = Arc::new(ReloadingCredentials::new(file, environment));
     let client = Client::new(&settings, credentials, transport);
-    provider(settings, client, cluster).await
+    connect_with_retries(settings, client, cluster).await
 }
 
-async fn provider(
+/// Connects to the cloud, and retries with a back-off while it is unavailable.
+async fn connect_with_retries(
     settings: Settings,
     client: Client,
     cluster: Arc<str>,
 ) -> Result<OpenStackProvider, BoxError> {
-    let mut pause = PAUSE.0;
+    let mut backoff = INITIAL_BACKOFF;
     loop {
         let error =
             match OpenStackProvider::connect(settings.clone(), client.clone(), cluster.clone())
@@ -108,10 +111,10 @@ async fn provider(
         if !error.is_transient() {
             return Err(error.into());
         }
-        // An outage must not cause a restart loop; a signal ends the wait.
-        tracing::warn!(error = %chain(&error), ?pause, "OpenStack does not answer as it should; asking again");
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(PAUSE.1);
+        // An outage of the cloud must not cause a restart loop. A signal ends the wait.
+        tracing::warn!(error = %chain(&error), ?backoff, "failed to connect to OpenStack, retrying");
+        tokio::time::sleep(backoff).await;
+        backoff = (backoff * 2).min(MAX_BACKOFF);
     }
 }
 

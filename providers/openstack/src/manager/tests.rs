@@ -112,7 +112,7 @@ async fn mistakes_and_refused_credentials_end_the_process() {
     let wrong = Files::of(&cloud, "[Global]\npassword=hunter2\n");
     let error = wrong.build(&cloud).await.unwrap_err();
     assert!(
-        error.starts_with("the cloud gives no token: ")
+        error.starts_with("the cloud returned no token: ")
             && error.contains("requires authentication"),
         "{error}"
     );

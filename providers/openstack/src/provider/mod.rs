@@ -1,4 +1,5 @@
-//! The provider: the parts of this crate, combined for one cloud, project and region.
+//! The OpenStack provider, which combines instances, routes and load balancers for one cloud,
+//! project and region.
 
 mod settings;
 #[cfg(test)]
@@ -34,26 +35,26 @@ use crate::{
 /// Name of the provider: `--cloud-provider`, and scheme of its provider IDs.
 pub const NAME: &str = "openstack";
 
-/// Why the provider cannot be created.
+/// An error that prevents the provider from being created.
 #[derive(Debug, thiserror::Error)]
 pub enum ProviderError {
-    /// No token was issued.
-    #[error("the cloud gives no token")]
+    /// Keystone issued no token.
+    #[error("the cloud returned no token")]
     Token(#[source] OpenStackError),
-    /// Load balancers are enabled, and a service that they need is missing.
+    /// The catalog lacks a service that load balancers need.
     #[error(
-        "load balancers need a service that is missing; [LoadBalancer] enabled=false does without them"
+        "load balancers need a service that is missing; set [LoadBalancer] enabled=false to run without load balancers"
     )]
     LoadBalancers(#[source] OpenStackError),
-    /// Octavia does not report its versions.
-    #[error("what Octavia can do cannot be found out")]
+    /// Octavia did not report its versions.
+    #[error("could not detect Octavia's capabilities")]
     Octavia(#[source] CloudError),
-    /// It cannot be found out what the network service supports for routes.
-    #[error("routes of router {router} cannot be offered")]
+    /// The network service did not report its extensions, of which routes need one.
+    #[error("could not detect the network service's support for routes of router {router}")]
     Routes {
-        /// `router-id`.
+        /// The value of `router-id`.
         router: Box<str>,
-        /// Cause.
+        /// The error of the request.
         source: OpenStackError,
     },
 }
@@ -81,16 +82,17 @@ pub struct OpenStackProvider {
     instances: Option<NovaInstances>,
     routes: Option<NeutronRoutes>,
     load_balancers: Option<LoadBalancers>,
-    /// True when the metrics of requests are registered: `start` may be called again.
-    registered: Mutex<bool>,
+    /// True after the metrics of requests were registered, because `start` may be called again.
+    metrics_registered: Mutex<bool>,
 }
 
 impl OpenStackProvider {
-    /// Creates a provider: requests a token, and checks that the cloud has what is configured.
-    /// `cluster` is the value of `--cluster-name`, which is part of every name.
+    /// Connects to the cloud: requests a token, and checks that the cloud has the services that the
+    /// settings need. `cluster` is the value of `--cluster-name`, which is part of the name of every
+    /// object.
     ///
     /// # Errors
-    /// No token was issued, or a service that is needed is missing.
+    /// Returns an error if no token was issued, or if a needed service is missing.
     pub async fn connect(
         settings: Settings,
         client: Client,
@@ -101,19 +103,19 @@ impl OpenStackProvider {
             .authenticate()
             .await
             .map_err(ProviderError::Token)?;
-        let load_balancers = load_balancers(&settings, &client, cluster).await?;
-        let instances = instances(&settings, &client).await;
-        let routes = routes(&settings, &client).await?;
+        let load_balancers = create_load_balancers(&settings, &client, cluster).await?;
+        let instances = create_instances(&settings, &client).await;
+        let routes = create_routes(&settings, &client).await?;
         let region = &settings.cloud.region;
         let interface = settings.cloud.interface.as_str();
-        tracing::info!(%region, interface, "OpenStack");
+        tracing::info!(%region, interface, "connected to OpenStack");
         Ok(Self {
             client,
             settings: Arc::new(settings),
             instances,
             routes,
             load_balancers,
-            registered: Mutex::new(false),
+            metrics_registered: Mutex::new(false),
         })
     }
 
@@ -129,10 +131,10 @@ impl OpenStackProvider {
 
     /// Registers the metrics of requests, once.
     fn register_metrics(&self, registry: &Registry) -> Result<(), CloudError> {
-        let mut registered = self.registered.lock();
+        let mut registered = self.metrics_registered.lock();
         if !*registered {
             self.client.register(registry).map_err(|error| {
-                CloudError::invalid_input("metrics of OpenStack requests cannot be offered")
+                CloudError::invalid_input("failed to register metrics of OpenStack requests")
                     .with_source(error)
             })?;
             *registered = true;
@@ -141,13 +143,13 @@ impl OpenStackProvider {
     }
 }
 
-/// Returns why a service cannot be used; `None` if the catalog has it.
-async fn missing(client: &Client, service: Service) -> Option<OpenStackError> {
-    client.session().endpoint(service).await.err()
+/// Checks that the catalog has a service.
+async fn check_service(client: &Client, service: Service) -> Result<(), OpenStackError> {
+    client.session().endpoint(service).await.map(drop)
 }
 
-/// Returns the load balancers, unless they are disabled. They need Neutron and Octavia.
-async fn load_balancers(
+/// Creates the load balancers, which need Neutron and Octavia. Returns `None` if they are disabled.
+async fn create_load_balancers(
     settings: &Settings,
     client: &Client,
     cluster: Arc<str>,
@@ -156,15 +158,15 @@ async fn load_balancers(
         return Ok(None);
     };
     for service in [Service::Network, Service::LoadBalancer] {
-        if let Some(error) = missing(client, service).await {
-            return Err(ProviderError::LoadBalancers(error));
-        }
+        check_service(client, service)
+            .await
+            .map_err(ProviderError::LoadBalancers)?;
     }
     if settings.container_store == ContainerStore::Barbican
-        && let Some(error) = missing(client, Service::KeyManager).await
+        && let Err(error) = check_service(client, Service::KeyManager).await
     {
         let error = &error as &dyn std::error::Error;
-        tracing::warn!(error, "certificates of listeners cannot be checked");
+        tracing::warn!(error, "Barbican is missing, certificates of listeners are not checked");
     }
     let load_balancers = LoadBalancers::new(client.clone(), settings.into(), cluster)
         .await
@@ -172,35 +174,37 @@ async fn load_balancers(
     Ok(Some(load_balancers))
 }
 
-/// Returns the instances, unless Nova or Neutron is missing.
-async fn instances(settings: &Settings, client: &Client) -> Option<NovaInstances> {
-    let no_compute = missing(client, Service::Compute).await;
-    let no_network = missing(client, Service::Network).await;
-    if let Some(error) = no_compute.or(no_network) {
+/// Creates the instances. Returns `None` if Nova or Neutron is missing.
+async fn create_instances(settings: &Settings, client: &Client) -> Option<NovaInstances> {
+    let compute = check_service(client, Service::Compute).await;
+    let network = check_service(client, Service::Network).await;
+    if let Err(error) = compute.and(network) {
         let error = &error as &dyn std::error::Error;
-        tracing::warn!(error, "nodes are not looked after");
+        tracing::warn!(error, "a service is missing, node controllers are not running");
         return None;
     }
-    Some(NovaInstances::new(settings::instances(settings), ServerCache::new(client.clone())))
+    let instance_settings = settings::instance_settings(settings);
+    Some(NovaInstances::new(instance_settings, ServerCache::new(client.clone())))
 }
 
-/// Returns the routes, where a router is configured and the network service supports them.
-async fn routes(
+/// Creates the routes. Returns `None` if no router is configured, or if the network service does
+/// not support routes.
+async fn create_routes(
     settings: &Settings,
     client: &Client,
 ) -> Result<Option<NeutronRoutes>, ProviderError> {
     let Some(router) = &settings.router else {
-        tracing::info!("routes are not offered: the cloud config has no router-id in [Route]");
+        tracing::info!("the cloud config has no router-id in [Route], routes are not managed");
         return Ok(None);
     };
-    // This happens before leadership: it only reads.
+    // Nobody is leader yet, and detection only reads, so the write gate stays closed.
     let op = Op::new("", CancellationToken::new(), WriteGate::always_closed());
     let detected = Extensions::detect(client, &op)
         .await
         .map_err(|source| ProviderError::Routes { router: router.clone(), source })?;
     let Some(extensions) = detected else {
         tracing::warn!(
-            "routes are not offered: the network service has neither extraroute nor extraroute-atomic"
+            "the network service has neither extraroute nor extraroute-atomic, routes are not managed"
         );
         return Ok(None);
     };
@@ -221,8 +225,9 @@ impl CloudProvider for OpenStackProvider {
         NAME
     }
 
-    /// The scheme of the provider ID decides. A malformed ID of our scheme is ours, so that it is
-    /// reported, and so is one without any scheme, which some tools write.
+    /// Returns [`NodeOwnership::Foreign`] if the provider ID has the scheme of another provider. A
+    /// malformed ID with our scheme counts as ours, so that it is reported. So does an ID without
+    /// scheme, which some tools write.
     fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
         match node.provider_id.as_deref() {
             Some(id) if provider_id::is_foreign(id) => NodeOwnership::Foreign,
@@ -239,12 +244,12 @@ impl CloudProvider for OpenStackProvider {
         &WRITES
     }
 
-    /// Every label, because annotations of Services select members by label.
+    /// Requests every label, because annotations of Services select members by label.
     fn node_fields(&self) -> NodeFields {
         NodeFields { all_labels: true, ..NodeFields::default() }
     }
 
-    /// Registers metrics. The cloud need not answer.
+    /// Registers metrics. Sends no request to the cloud.
     async fn start(&self, ctx: ProviderContext) -> Result<(), CloudError> {
         self.register_metrics(&ctx.metrics)
     }

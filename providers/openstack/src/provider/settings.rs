@@ -5,8 +5,8 @@ use crate::{
     instances::{InstanceSettings, addresses::AddressRules},
 };
 
-/// Returns the settings of instances.
-pub(super) fn instances(settings: &Settings) -> InstanceSettings {
+/// Builds the settings of instances.
+pub(super) fn instance_settings(settings: &Settings) -> InstanceSettings {
     let networking = &settings.networking;
     InstanceSettings {
         region: settings.cloud.region.clone(),

@@ -55,7 +55,7 @@ fn what_is_configured_reaches_the_capabilities() {
          [LoadBalancer]\nlb-provider=ovn\nlb-method=SOURCE_IP_PORT\nnode-selector=a=b, c\nfloating-subnet=x*\n\
          container-store=external\nmonitor-delay=9s\n[LoadBalancerClass \"gold\"]\nfloating-subnet-id=id\n",
     );
-    let instances = mapped::instances(&all);
+    let instances = mapped::instance_settings(&all);
     assert_eq!(
         (&*instances.region, instances.regional_ids, instances.addresses.no_ipv6),
         ("r", false, true)

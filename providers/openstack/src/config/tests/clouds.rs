@@ -35,7 +35,7 @@ fn cloud_conf_wins_and_the_rest_is_taken() {
         password: yaml\n      project_name: tenant\n    region_name: region\n";
     let (_folder, environment) = folder(&[("clouds.yaml", yaml)]);
     let text = "[Global]\nuse-clouds\nauth-url=https://own/v3\ntrust-id=trust\npassword=own\n[LoadBalancer]\nmax-shared-lb=4\n";
-    let raw = raw(text, &environment, &mut ValidationReport::default());
+    let raw = read_raw(text, &environment, &mut ValidationReport::default());
     let global = &raw.global;
     assert_eq!((&*global.auth_url.value, &*global.trust_id.value), ("https://own/v3", "trust"));
     assert_eq!(global.password.value.0.expose(), "own");
@@ -109,9 +109,7 @@ fn file_and_cloud_are_named_by_key_or_variable() {
     let named = format!("[Global]\nuse-clouds\nclouds-file={file}\n");
     let error = refused_in(&named, &environment);
     assert!(
-        error.contains(
-            "which cloud is not said: set cloud, or OS_CLOUD, to one of \"one\", \"two\""
-        ),
+        error.contains("no cloud is chosen: set cloud, or OS_CLOUD, to one of \"one\", \"two\""),
         "{error}"
     );
     let url = |text: &str, environment: &Environment| {
@@ -137,7 +135,7 @@ fn what_is_wrong_with_the_file_is_told_without_its_text() {
     let error = refused_in(text, &environment);
     assert!(
         error.contains("clouds.yaml line ")
-            && error.contains("is no YAML")
+            && error.contains("is not a valid clouds.yaml")
             && !error.contains("hunter2"),
         "{error}"
     );

@@ -1,4 +1,4 @@
-//! Actions on a load balancer: one request each, so specific that applying it needs no choice.
+//! Actions on a load balancer. An action is one request, and applying it leaves nothing to decide.
 
 use ccm_core::provider::PlannedChange;
 use openstack_api::octavia::{
@@ -8,8 +8,8 @@ use openstack_api::octavia::{
 
 use crate::client::Call;
 
-/// One request. A child of an object that does not exist yet has no parent ID: it follows the
-/// action that creates the object, and the plan is made again after that.
+/// One request. The parent's ID is `None` if an earlier action of the same plan creates the parent.
+/// It is known in the next plan, after that action was applied.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ActionKind {
     /// Changes the load balancer itself.
@@ -18,7 +18,7 @@ pub enum ActionKind {
     CreateListener(Box<ListenerCreate>),
     /// Changes a listener.
     UpdateListener(String, Box<ListenerUpdate>),
-    /// Deletes a listener; its pool is deleted by then.
+    /// Deletes a listener, after its pool was deleted.
     DeleteListener(String),
     /// Creates the pool of a listener.
     CreatePool(Option<String>, Box<PoolCreate>),
@@ -67,11 +67,11 @@ impl ActionKind {
 /// An action with its object and reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedAction {
-    /// What to do.
+    /// The request to send.
     pub kind: ActionKind,
-    /// Name or ID of the object.
+    /// Name or ID of the object that is changed.
     pub object: Box<str>,
-    /// Why.
+    /// Reason for the change, for logs and dry runs.
     pub reason: Box<str>,
 }
 
@@ -93,8 +93,8 @@ impl PlannedAction {
         Self { kind, object: object.into(), reason: reason.into() }
     }
 
-    /// Returns the algorithm that the action sets; `None` if it changes anything else. A cloud may
-    /// not support the algorithm.
+    /// Returns the algorithm that the action sets, or `None` if it changes anything else. A cloud
+    /// may reject an algorithm that it does not support, and then the pool keeps its own.
     pub fn method_change(&self) -> Option<PoolMethod> {
         let ActionKind::UpdatePool(pool, update) = &self.kind else {
             return None;
@@ -108,7 +108,7 @@ impl PlannedAction {
         Some(PoolMethod { pool: pool.as_str().into(), method: method.as_str().into() })
     }
 
-    /// Describes it as a planned change.
+    /// Describes the action as a planned change, for dry runs.
     pub fn describe(&self) -> PlannedChange {
         PlannedChange {
             operation: self.kind.call().name().into(),

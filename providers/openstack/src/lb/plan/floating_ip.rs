@@ -1,4 +1,4 @@
-//! Plans what happens to the floating IP.
+//! Plans the next action for the floating IP of a load balancer. Pure.
 
 use std::net::IpAddr;
 
@@ -7,15 +7,15 @@ use openstack_api::neutron::FloatingIp;
 
 use crate::lb::names;
 
-/// Input of the plan.
+/// Desired and observed state of the floating IP.
 #[derive(Clone, Copy, Debug)]
 pub struct FloatingIpInput<'a> {
     /// True when the Service is internal.
     pub internal: bool,
-    /// True when the load balancer is this Service's; only then a floating IP may be created for
-    /// it.
+    /// True when this Service owns the load balancer. Only the owner may create or remove its
+    /// floating IP.
     pub owner: bool,
-    /// True when the floating IP stays allocated.
+    /// True when the floating IP must not be deleted.
     pub keep: bool,
     /// Address of the VIP.
     pub vip: IpAddr,
@@ -30,12 +30,12 @@ pub struct FloatingIpInput<'a> {
 /// Result of looking up the floating IP with the address that a Service requests.
 #[derive(Clone, Debug, Default)]
 pub enum AddressLookup {
-    /// It was not looked up.
+    /// The address was not looked up yet.
     #[default]
     NotDone,
-    /// There is none.
+    /// No floating IP has the address.
     NotFound,
-    /// This one.
+    /// This floating IP has the address.
     Found(Box<FloatingIp>),
 }
 
@@ -48,24 +48,24 @@ impl From<Option<FloatingIp>> for AddressLookup {
     }
 }
 
-/// What to do.
+/// The next action for a floating IP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FloatingIpAction {
-    /// Nothing: this is the Service's address.
+    /// Nothing is left to do, and the Service has this address.
     None(IpAddr),
-    /// Delete this one, which was created for a Service.
+    /// Deletes the floating IP with this ID, which was created for a Service.
     Delete(String),
-    /// Detach this one, which was not created for a Service or is to be kept.
+    /// Detaches the floating IP with this ID, which a user created or wants to keep.
     Detach(String),
-    /// Find out whether there is one with this address.
+    /// Looks up the floating IP with this address, and plans again.
     LookUp(IpAddr),
-    /// Attach this one.
+    /// Attaches the floating IP with this ID to the VIP's port.
     Attach(String),
-    /// Create one, with this address if one is requested.
+    /// Creates a floating IP, with this address if the Service requests one.
     Create(Option<IpAddr>),
 }
 
-/// Returns true if a floating IP was created for a Service.
+/// Returns true if a floating IP was created for a Service, and not by a user.
 pub fn is_managed(floating: &FloatingIp) -> bool {
     floating
         .standard
@@ -76,8 +76,8 @@ pub fn is_managed(floating: &FloatingIp) -> bool {
 /// Plans the next action.
 ///
 /// # Errors
-/// The requested address is in use, or the Service needs a floating IP and may not have one
-/// created.
+/// Returns an error if the requested address is in use, or if a Service without floating IP does
+/// not own the load balancer.
 pub fn plan_floating_ip(input: &FloatingIpInput<'_>) -> Result<FloatingIpAction, CloudError> {
     if input.vip.is_ipv6() {
         return Ok(FloatingIpAction::None(input.vip));
@@ -187,8 +187,14 @@ mod tests {
         );
         let theirs = floating("f", "mine", Some("vip"));
         let internal = |current| FloatingIpInput { internal: true, ..at(current) };
-        assert_eq!(plan_floating_ip(&internal(Some(&ours))).unwrap(), FloatingIpAction::Delete("f".into()));
-        assert_eq!(plan_floating_ip(&internal(Some(&theirs))).unwrap(), FloatingIpAction::Detach("f".into()));
+        assert_eq!(
+            plan_floating_ip(&internal(Some(&ours))).unwrap(),
+            FloatingIpAction::Delete("f".into())
+        );
+        assert_eq!(
+            plan_floating_ip(&internal(Some(&theirs))).unwrap(),
+            FloatingIpAction::Detach("f".into())
+        );
         assert_eq!(
             plan_floating_ip(&FloatingIpInput { keep: true, ..internal(Some(&ours)) }).unwrap(),
             FloatingIpAction::Detach("f".into())
@@ -205,7 +211,10 @@ mod tests {
         let asks = |lookup| FloatingIpInput { requested: Some(asked), lookup, ..at(None) };
         let free = Some(floating("f", "", None)).into();
         let taken = Some(floating("f", "", Some("other"))).into();
-        assert_eq!(plan_floating_ip(&asks(&AddressLookup::NotDone)).unwrap(), FloatingIpAction::LookUp(asked));
+        assert_eq!(
+            plan_floating_ip(&asks(&AddressLookup::NotDone)).unwrap(),
+            FloatingIpAction::LookUp(asked)
+        );
         assert_eq!(
             plan_floating_ip(&asks(&AddressLookup::NotFound)).unwrap(),
             FloatingIpAction::Create(Some(asked))

@@ -1,4 +1,4 @@
-//! Plans the changes of a listener.
+//! Compares a listener with its desired state.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::lb::{
     model::{DesiredListener, ListenerProtocol, Timeouts},
 };
 
-/// Octavia's defaults, used where it shows no timeout.
+/// Octavia's defaults, for versions that do not show timeouts.
 const DEFAULTS: Timeouts = Timeouts {
     client_data: 50_000,
     member_connect: 5_000,
@@ -19,7 +19,8 @@ const DEFAULTS: Timeouts = Timeouts {
     tcp_inspect: 0,
 };
 
-/// Returns the update of a listener and which fields differ.
+/// Compares a listener with its desired state. Returns the update and the names of the fields that
+/// differ, or `None` if nothing differs.
 pub(super) fn diff_listener(
     input: &PlanInput<'_>,
     desired: &DesiredListener,
@@ -28,7 +29,7 @@ pub(super) fn diff_listener(
     let mut update = ListenerUpdate::default();
     let mut fields = Vec::new();
     if input.features.tags {
-        let tags = input.ownership.tagged(&observed.tags);
+        let tags = input.ownership.with_own_tag(&observed.tags);
         if tags != observed.tags {
             update.tags = Patch::Set(tags);
             fields.push("tags");
@@ -60,7 +61,7 @@ pub(super) fn diff_listener(
     Some((update, fields))
 }
 
-/// Sets or removes `X-Forwarded-For`; other headers stay.
+/// Adds or removes the header `X-Forwarded-For`. Other headers stay.
 fn update_insert_headers(
     desired: &DesiredListener,
     observed: &Listener,
@@ -93,7 +94,7 @@ fn set_timeouts(
     update: &mut ListenerUpdate,
     fields: &mut Vec<&'static str>,
 ) {
-    let fields = [
+    let timeouts = [
         (
             desired.client_data,
             observed.timeout_client_data,
@@ -119,21 +120,21 @@ fn set_timeouts(
             &mut update.timeout_tcp_inspect,
         ),
     ];
-    let mut differ = false;
-    for (desired, observed, default, field) in fields {
+    let mut has_changes = false;
+    for (desired, observed, default, field) in timeouts {
         let desired = desired.unsigned_abs();
         if observed.unwrap_or(default.unsigned_abs()) != desired {
             *field = Patch::Set(desired);
-            differ = true;
+            has_changes = true;
         }
     }
-    if differ {
+    if has_changes {
         fields.push("timeouts");
     }
 }
 
-/// Returns true if a listener admits exactly these networks. One that has no list, or an empty one,
-/// admits everybody.
+/// Returns true if a listener admits exactly these networks. A listener without a list, or with an
+/// empty one, admits everybody.
 fn has_allowed_cidrs(observed: &Listener, desired: &[IpNet]) -> bool {
     match observed.allowed_cidrs.as_deref() {
         None | Some([]) => matches!(desired, [network] if network.prefix_len() == 0),

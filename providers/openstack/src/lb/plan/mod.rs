@@ -1,6 +1,7 @@
-//! Plans the actions that bring a load balancer from its observed to its desired state. Pure: both
-//! states go in, actions come out. Only the first action is applied before the plan is made again,
-//! because Octavia takes one change at a time and its answer is part of the observed state.
+//! Plans the actions that change a load balancer from its observed to its desired state. Pure.
+//!
+//! Only the first action of a plan is applied, and then a new plan is made, because Octavia takes
+//! one change at a time and its response is part of the observed state.
 
 mod action;
 pub mod floating_ip;
@@ -26,19 +27,20 @@ use crate::lb::{desired_members::DesiredMember, observed::ObservedLoadBalancer};
 /// Input of a plan besides the desired state.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanInput<'a> {
-    /// Observed state.
+    /// Observed state of the load balancer and its children.
     pub observed: &'a ObservedLoadBalancer,
-    /// How the Service relates to the load balancer.
+    /// Relation of the Service to the load balancer.
     pub ownership: &'a ServiceOwnership,
-    /// What the cloud supports.
+    /// Features that the cloud supports.
     pub features: Features,
     /// True when members are changed one by one.
     pub serial_api_calls: bool,
-    /// Name in the names of children: the Service's, on shared load balancers too.
+    /// Name of the Service's own load balancer. It is part of the names of children, on shared load
+    /// balancers too.
     pub name: &'a str,
-    /// Subnet of new members.
+    /// ID of the subnet of new members.
     pub subnet: Option<&'a str>,
-    /// Subnet that members must be in, if one is set.
+    /// ID of the subnet that members must be in, if one is set.
     pub exact_subnet: Option<&'a str>,
 }
 
@@ -60,13 +62,14 @@ impl<'a> PlanInput<'a> {
         })
     }
 
-    /// Returns this Service's listener that serves a port now, although it may have to be replaced.
+    /// Returns this Service's listener that serves a port now, even if it has to be replaced.
     fn current_listener(&self, desired: &DesiredListener) -> Option<&'a Listener> {
         self.own_listeners()
             .find(|listener| has_port_of(listener, desired))
     }
 
-    /// Returns what the security group has to admit for the ports that are served now.
+    /// Returns the security group for the ports that are served now, which may be fewer than the
+    /// desired ones.
     pub fn current_security_group(
         &self,
         desired: &DesiredLoadBalancer,
@@ -88,12 +91,12 @@ impl<'a> PlanInput<'a> {
     }
 }
 
-/// Plans everything of an existing load balancer. `members`: by listener; `max_shared`: how many
-/// Services may share it.
+/// Plans all actions for an existing load balancer. `members` are the desired members of each
+/// listener, and `max_shared` is the maximum number of Services on one load balancer.
 ///
 /// # Errors
-/// The load balancer cannot be shared like this: no tags, too many Services, an internal Service, a
-/// port in use.
+/// Returns an error if the Service cannot share the load balancer, because the cloud has no tags,
+/// there are too many Services, the Service is internal, or a port is in use.
 pub fn plan_load_balancer(
     input: &PlanInput<'_>,
     desired: &DesiredLoadBalancer,
@@ -109,7 +112,8 @@ pub fn plan_load_balancer(
         actions.extend(plan_own_tag(input));
     }
     actions.extend(renames::plan_renames(input));
-    // Octavia allows one listener on a port: the old one is deleted before the new one is created.
+    // Octavia allows one listener on a port, so the old one is deleted before the new one is
+    // created. Other listeners are deleted last, so that the Service is served as long as possible.
     let (blocking, unused): (Vec<_>, Vec<_>) = find_undesired_listeners(input, desired)
         .into_iter()
         .partition(|listener| blocks_new_listener(input, desired, listener));
@@ -130,7 +134,7 @@ pub fn plan_load_balancer(
     Ok(actions)
 }
 
-/// Plans only the members of existing pools, whatever else has to change.
+/// Plans only the members of existing pools, even if other parts differ.
 pub fn plan_members_only(
     input: &PlanInput<'_>,
     desired: &DesiredLoadBalancer,
@@ -149,7 +153,7 @@ pub fn plan_members_only(
 }
 
 /// Plans the members of existing pools for an invalid Service. Their port, monitor port and subnet
-/// are copied from a member that serves, because the Service's own may be wrong.
+/// are copied from an existing member, because the Service's own values may be wrong.
 pub fn plan_members_of_invalid(
     input: &PlanInput<'_>,
     desired: &DesiredLoadBalancer,
@@ -196,8 +200,8 @@ struct ExistingPool<'a> {
     members: &'a [DesiredMember],
 }
 
-/// Returns the existing pools of the desired listeners. Ports without a node port are left out:
-/// their members are not known, so those that serve stay.
+/// Finds the existing pools of the desired listeners. Ports without a node port are left out. Their
+/// desired members are unknown, so the existing ones stay.
 fn find_existing_pools<'a>(
     input: &PlanInput<'a>,
     desired: &'a DesiredLoadBalancer,
@@ -215,12 +219,12 @@ fn find_existing_pools<'a>(
     existing
 }
 
-/// Plans to remove a Service's listeners and tag from a load balancer that stays. `tags`: true when
-/// the cloud supports them.
+/// Plans to remove a Service's listeners and tag from a load balancer that stays. `supports_tags` is
+/// true if the cloud supports tags.
 pub fn plan_removal_from_shared(
     observed: &ObservedLoadBalancer,
     ownership: &ServiceOwnership,
-    tags: bool,
+    supports_tags: bool,
 ) -> Vec<PlannedAction> {
     let mut actions = Vec::new();
     for listener in &observed.listeners {
@@ -230,7 +234,7 @@ pub fn plan_removal_from_shared(
     }
     let mut other_tags = observed.load_balancer.tags.clone();
     other_tags.retain(|tag| !ownership.is_own_tag(tag));
-    if tags && other_tags.len() != observed.load_balancer.tags.len() {
+    if supports_tags && other_tags.len() != observed.load_balancer.tags.len() {
         let update = LoadBalancerUpdate {
             tags: Patch::Set(other_tags),
             ..LoadBalancerUpdate::default()
@@ -244,7 +248,8 @@ pub fn plan_removal_from_shared(
     actions
 }
 
-/// Plans to remove everything from a load balancer that is to be deleted.
+/// Plans to delete all children of a load balancer, for clouds that do not delete it together with
+/// them.
 pub fn plan_clear(observed: &ObservedLoadBalancer) -> Vec<PlannedAction> {
     let reason = "its load balancer is to be deleted";
     let mut actions = Vec::new();
@@ -297,14 +302,14 @@ fn check_sharing(
     Ok(())
 }
 
-/// Returns true if a listener is on the port of a desired one. Octavia compares transports: HTTP
-/// counts as TCP.
+/// Returns true if a listener is on the port of a desired one. Like Octavia, compares transports,
+/// where HTTP counts as TCP.
 fn has_port_of(observed: &Listener, desired: &DesiredListener) -> bool {
     transport(observed.protocol.as_str()) == transport(desired.protocol.as_str())
         && observed.protocol_port == desired.port
 }
 
-/// Checks that no listener of another Service has the port.
+/// Checks that no listener of another Service is on the port.
 pub fn check_port_conflict(
     input: &PlanInput<'_>,
     desired: &DesiredListener,
@@ -323,14 +328,14 @@ pub fn check_port_conflict(
     Err(CloudError::new(ErrorKind::Conflict, message))
 }
 
-/// Plans to set the Service's tag on the load balancer, and its new name if the cluster was
-/// renamed.
+/// Plans to set the Service's tag on the load balancer. If the cluster was renamed, also plans the
+/// new name.
 fn plan_own_tag(input: &PlanInput<'_>) -> Option<PlannedAction> {
     let load_balancer = &input.observed.load_balancer;
     let ownership = input.ownership;
     let mut update = LoadBalancerUpdate::default();
     let mut reasons = Vec::new();
-    let tags = ownership.tagged(&load_balancer.tags);
+    let tags = ownership.with_own_tag(&load_balancer.tags);
     if input.features.tags && tags != load_balancer.tags {
         update.tags = Patch::Set(tags);
         reasons.push("the Service's tag is missing");
@@ -383,7 +388,7 @@ fn plan_listener(
     actions
 }
 
-/// Returns listeners of this Service that no port needs.
+/// Finds listeners of this Service that no port of the Service needs.
 fn find_undesired_listeners<'a>(
     input: &PlanInput<'a>,
     desired: &DesiredLoadBalancer,
@@ -400,7 +405,7 @@ fn find_undesired_listeners<'a>(
         .collect()
 }
 
-/// Returns true if a listener is on the port of one that has to be created.
+/// Returns true if a listener is on the port of a desired listener that has to be created.
 fn blocks_new_listener(
     input: &PlanInput<'_>,
     desired: &DesiredLoadBalancer,
@@ -412,8 +417,8 @@ fn blocks_new_listener(
         .any(|listener| input.listener_of(listener).is_none() && has_port_of(observed, listener))
 }
 
-/// Plans to delete a listener: its pool first, since a pool without its listener is hard to find
-/// again.
+/// Plans to delete a listener. Its pool is deleted first, because a pool without its listener is
+/// hard to find again after an interruption.
 fn plan_listener_deletion(
     observed: &ObservedLoadBalancer,
     listener: &Listener,
@@ -431,7 +436,8 @@ fn plan_listener_deletion(
     actions
 }
 
-/// Plans to delete pools that are named as this Service's and serve no listener.
+/// Plans to delete pools with this Service's name that serve no listener. An interrupted sync may
+/// have left them.
 fn plan_unused_pools(input: &PlanInput<'_>) -> Vec<PlannedAction> {
     let mut actions = Vec::new();
     for pool in &input.observed.pools {

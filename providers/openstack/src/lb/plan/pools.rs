@@ -16,7 +16,8 @@ use crate::lb::{
     observed::ObservedMember,
 };
 
-/// Returns the update of a pool and which fields differ.
+/// Compares a pool with its desired state. Returns the update and the names of the fields that
+/// differ, or `None` if nothing differs.
 pub(super) fn diff_pool(
     desired: &DesiredPool,
     observed: &Pool,
@@ -44,7 +45,7 @@ pub(super) fn diff_pool(
     Some((update, fields))
 }
 
-/// Plans a listener's pool with members and monitor. `observed`: the existing pool, if there is
+/// Plans a listener's pool with members and monitor. `observed` is the existing pool, if there is
 /// one.
 pub(super) fn plan_pool(
     input: &PlanInput<'_>,
@@ -121,14 +122,15 @@ pub(super) fn plan_members(
 /// Differences between the desired and observed members of a pool.
 struct MemberDiff<'a> {
     desired: &'a [DesiredMember],
-    /// By address and port.
+    /// Observed members by address and port.
     observed: BTreeMap<(&'a str, u16), &'a ObservedMember>,
     /// Addresses of the desired members as text.
     addresses: Vec<Box<str>>,
     missing: usize,
     surplus: usize,
     changed: usize,
-    /// Members in another subnet than desired; the subnet of a member cannot be changed.
+    /// Members in another subnet than desired. They have to be created again, because the subnet of
+    /// a member cannot be changed.
     in_wrong_subnet: BTreeSet<(Box<str>, u16)>,
 }
 
@@ -182,7 +184,7 @@ impl<'a> MemberDiff<'a> {
             .collect()
     }
 
-    /// Describes the differences; `None` if there are none.
+    /// Describes the differences, or returns `None` if there are none.
     fn describe(&self) -> Option<String> {
         let counts = [
             (self.missing, "missing"),
@@ -201,9 +203,9 @@ impl<'a> MemberDiff<'a> {
         Some(format!("members: {}", parts.join(", ")))
     }
 
-    /// Returns the members that are deleted so that they can be created again in their subnet: half
-    /// of the desired members at most, and none while others are missing, so that the rest can
-    /// serve.
+    /// Chooses the members to delete, so that the next plan creates them again in their subnet.
+    /// These are at most half of the members, and none while others are missing, so that enough
+    /// members serve.
     fn members_to_recreate(&self) -> BTreeSet<&(Box<str>, u16)> {
         let max_recreated = if self.missing > 0 {
             0
@@ -213,7 +215,7 @@ impl<'a> MemberDiff<'a> {
         self.in_wrong_subnet.iter().take(max_recreated).collect()
     }
 
-    /// Returns the complete list for a batch update.
+    /// Builds the complete list of members for a batch update.
     fn batch_members(&self, input: &PlanInput<'_>) -> Vec<MemberCreate> {
         let to_recreate = self.members_to_recreate();
         let mut bodies = Vec::new();
@@ -233,8 +235,8 @@ impl<'a> MemberDiff<'a> {
         bodies
     }
 
-    /// Returns the changes of single members. Missing ones are created first, so that there is
-    /// always a member that serves.
+    /// Plans one action for each member that differs. Missing members are created first, so that
+    /// there is always a member that serves.
     fn single_member_actions(&self, input: &PlanInput<'_>, pool: Option<&str>) -> Vec<ActionKind> {
         let mut creations = Vec::new();
         let mut updates = Vec::new();
@@ -281,8 +283,8 @@ impl<'a> MemberDiff<'a> {
     }
 }
 
-/// Returns true if a member is in another subnet than the one that is set. Upstream sets no subnet
-/// for members that it creates one by one, and they serve.
+/// Returns true if a member is in another subnet than the one that is set. Members that upstream
+/// created one by one have no subnet. They serve, so they stay.
 fn is_in_wrong_subnet(input: &PlanInput<'_>, observed: &ObservedMember) -> bool {
     if input.exact_subnet.is_none() || (input.serial_api_calls && observed.subnet.is_none()) {
         return false;
@@ -290,7 +292,7 @@ fn is_in_wrong_subnet(input: &PlanInput<'_>, observed: &ObservedMember) -> bool 
     observed.subnet.as_deref() != input.exact_subnet
 }
 
-/// Returns true if a member differs in what can be updated.
+/// Returns true if a member differs in a field that can be updated.
 fn is_changed(desired: &DesiredMember, observed: &ObservedMember) -> bool {
     observed.weight != 1 || observed.monitor_port != desired.monitor_port
 }
@@ -316,7 +318,8 @@ pub(super) fn plan_monitor(
     if let Some(monitor) = observed
         && kept.is_none()
     {
-        let reason = format!("its type is {} and not {}", monitor.kind, desired_monitor.kind.as_str());
+        let reason =
+            format!("its type is {} and not {}", monitor.kind, desired_monitor.kind.as_str());
         let delete_monitor = ActionKind::DeleteMonitor(monitor.id.clone());
         actions.push(PlannedAction::new(delete_monitor, &*monitor.name, reason));
     }
@@ -343,8 +346,8 @@ pub(super) fn plan_monitor(
     actions
 }
 
-/// Returns the update of a monitor; `None` if nothing differs. Numbers are sent together, texts
-/// only where they differ.
+/// Compares a monitor with its desired state. Returns the update, or `None` if nothing differs. The
+/// update contains all numbers, but texts only if they differ.
 fn diff_monitor(
     desired: &HealthMonitorCreate,
     observed: &HealthMonitor,
@@ -378,7 +381,7 @@ fn diff_monitor(
     })
 }
 
-/// Returns the update of a text field, which is kept where no text is desired.
+/// Compares a text field. It stays as it is if no text is desired.
 fn diff_text(desired: Option<&String>, observed: Option<&String>) -> Patch<String> {
     match desired {
         Some(text) if desired != observed => Patch::Set(text.clone()),

@@ -10,8 +10,8 @@ use crate::lb::ownership::ServiceOwnership;
 const REASON: &str = "the cluster was renamed";
 
 /// Plans to put the cluster's new name into the names of this Service's listeners, pools and
-/// monitors, and on its own load balancer into those of others too. The tags of this Service's
-/// listeners are compared with their other fields.
+/// monitors. On its own load balancer it renames those of other Services too. The tags of this
+/// Service's listeners are not planned here, but together with their other fields.
 pub(super) fn plan_renames(input: &PlanInput<'_>) -> Vec<PlannedAction> {
     let ownership = input.ownership;
     let mut actions = Vec::new();
@@ -30,7 +30,7 @@ pub(super) fn plan_renames(input: &PlanInput<'_>) -> Vec<PlannedAction> {
 }
 
 fn rename_monitor(ownership: &ServiceOwnership, monitor: &HealthMonitor) -> Option<PlannedAction> {
-    let name = ownership.renamed(&monitor.name)?;
+    let name = ownership.new_name(&monitor.name)?;
     let update = HealthMonitorUpdate {
         name: Patch::Set(name.into()),
         ..HealthMonitorUpdate::default()
@@ -43,7 +43,7 @@ fn rename_monitor(ownership: &ServiceOwnership, monitor: &HealthMonitor) -> Opti
 }
 
 fn rename_pool(ownership: &ServiceOwnership, pool: &Pool) -> Option<PlannedAction> {
-    let name = ownership.renamed(&pool.name)?;
+    let name = ownership.new_name(&pool.name)?;
     let update = PoolUpdate { name: Patch::Set(name.into()), ..PoolUpdate::default() };
     Some(PlannedAction::new(
         ActionKind::UpdatePool(pool.id.clone(), Box::new(update)),
@@ -55,13 +55,13 @@ fn rename_pool(ownership: &ServiceOwnership, pool: &Pool) -> Option<PlannedActio
 fn rename_listener(input: &PlanInput<'_>, listener: &Listener) -> Option<PlannedAction> {
     let ownership = input.ownership;
     let is_own = ownership.owns_listener(listener);
-    let name = ownership.renamed(&listener.name);
+    let name = ownership.new_name(&listener.name);
     let tags = if is_own {
-        ownership.tagged(&listener.tags)
+        ownership.with_own_tag(&listener.tags)
     } else {
-        ownership.retagged(&listener.tags)
+        ownership.rename_tags(&listener.tags)
     };
-    // For listeners of others the tags alone may have to change.
+    // A listener of another Service may need only new tags.
     let changes_tags = input.features.tags && !is_own && tags != listener.tags;
     if name.is_none() && !changes_tags {
         return None;

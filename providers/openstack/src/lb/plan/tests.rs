@@ -16,7 +16,7 @@ const NAME: &str = "kube_service_c1_ns_web";
 const OTHER: &str = "kube_service_c1_ns_other";
 
 fn features() -> Features {
-    Features::of((2, 30), &Driver::parse(""))
+    Features::new((2, 30), &Driver::parse(""))
 }
 
 fn listener(id: &str, protocol: &str, port: u16, tags: &[&str]) -> Listener {
@@ -544,7 +544,7 @@ fn a_balancer_is_shared_within_limits() {
     let shared = ObservedLoadBalancer::new(balancer(OTHER, &[OTHER]));
     let web = wanted(&[80], &[]);
     let error = Case::new(&shared, &web).side(|side| {
-        let side = PlanInput { features: Features::of((2, 4), &Driver::parse("")), ..*side };
+        let side = PlanInput { features: Features::new((2, 4), &Driver::parse("")), ..*side };
         plan_load_balancer(&side, &web, &[Vec::new()], 2).unwrap_err()
     });
     assert!(error.to_string().contains("no tags"), "{error}");
@@ -625,8 +625,10 @@ fn members_follow_nodes_whatever_else_is_wanted_of_their_listener() {
         [("proxy-protocol", "true"), ("x-forwarded-for", "true"), ("lb-method", "SOURCE_IP")]
     {
         let web = wanted(&[80], &[(annotation, value)]);
-        let members =
-            crate::lb::desired_members::build_members(&web.listeners[0].pool, &backends(&["10.0.0.12"]));
+        let members = crate::lb::desired_members::build_members(
+            &web.listeners[0].pool,
+            &backends(&["10.0.0.12"]),
+        );
         let steps = Case::new(&there, &web).side(|side| plan_members_only(side, &web, &[members]));
         assert_eq!(
             steps.iter().map(short).collect::<Vec<_>>(),

@@ -1,7 +1,7 @@
-//! What one shared listing shows of a security group and of server ports. Pure.
+//! Compares a security group and server ports from a shared listing with the desired state. Pure.
 //!
-//! A listing can only prove that nothing has to be done. If something is missing or differs, the
-//! Service is read alone.
+//! A listing can only prove that nothing has to change. If something is missing or differs, the
+//! group is read for the Service alone.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -25,7 +25,7 @@ pub struct ServerPorts {
 }
 
 impl ServerPorts {
-    /// Adds a port; ports that are not of servers are skipped.
+    /// Adds a port. Skips ports that do not belong to servers.
     pub fn add(&mut self, port: Port) {
         if !is_of_server(&port) {
             return;
@@ -54,16 +54,16 @@ impl ServerPorts {
 /// The groups with the name of a Service's group, and the ports of all servers.
 #[derive(Clone, Debug)]
 pub struct ListedSecurityGroup {
-    /// When the listing began.
+    /// Time when the listing began.
     pub started: Instant,
-    /// Groups that have the name.
+    /// Groups with the name; there should be one.
     pub groups: Vec<SecurityGroup>,
-    /// Ports.
+    /// Ports of all servers.
     pub ports: Arc<ServerPorts>,
 }
 
 impl ListedSecurityGroup {
-    /// Returns true if nothing has to be done to have these rules and members.
+    /// Returns true if the group has exactly these rules, and the ports of the backends have it.
     pub(super) fn is_in_sync(&self, task: SecurityGroupTask<'_>, rules: &BTreeSet<Rule>) -> bool {
         let [group] = &self.groups[..] else {
             return false;
@@ -76,7 +76,7 @@ impl ListedSecurityGroup {
             let Some(server) = backend.server.as_deref() else {
                 continue;
             };
-            // A server that is not listed is new: its port has to be read.
+            // The server is newer than the listing, so its port has to be read.
             let Some(ports) = self.ports.by_server.get(server) else {
                 return false;
             };

@@ -24,19 +24,19 @@ use crate::{
     lb::desired_members::NodeBackend,
 };
 
-/// Maximum number of attempts to change a port that others change at the same time.
+/// Maximum number of attempts to change a port that others change concurrently.
 const MAX_ATTEMPTS: usize = 3;
 /// Delay before a retry when others have changed the same object.
 const CONFLICT_DELAY: Duration = Duration::from_secs(1);
 
-/// Creates, changes and deletes security groups. Keeps what does not depend on a single Service.
+/// Creates, changes and deletes security groups, and caches data that all Services share.
 #[derive(Debug, Default)]
 pub(super) struct SecurityGroupManager {
-    /// CIDRs by subnet, which do not change.
-    networks: Mutex<BTreeMap<Box<str>, IpNet>>,
+    /// CIDRs by subnet ID. They never change.
+    subnet_cidrs: Mutex<BTreeMap<Box<str>, IpNet>>,
     names: Mutex<GroupNames>,
-    /// Held while the groups of a port are changed, because a node is a member for many Services at
-    /// once.
+    /// Held while the groups of a port are changed. Many Services may add their groups to the port
+    /// of the same node.
     port_lock: tokio::sync::Mutex<()>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct SecurityGroupManager {
 struct GroupNames {
     /// True when all groups were listed.
     listed: bool,
-    /// Names found in that listing, and of groups that this process created.
+    /// Names that the listing contained, and names of groups that this process created.
     existing: BTreeSet<Box<str>>,
 }
 
@@ -74,7 +74,7 @@ struct SecurityGroupChanges {
 }
 
 impl SecurityGroupManager {
-    /// Creates the group if it does not exist, adds the rules that it lacks, sets it on the
+    /// Creates the group if it does not exist, creates missing rules, adds the group to the
     /// backends' ports, and removes it from ports of other servers. Returns the IDs of surplus
     /// rules.
     pub(super) async fn ensure_rules(
@@ -123,13 +123,13 @@ impl SecurityGroupManager {
         let bodies: Vec<_> = rules.iter().map(|rule| rule.body(group)).collect();
         match api.create_rules(&bodies).await {
             Ok(_) => Ok(()),
-            // Somebody else has created one of them meanwhile: the next sync compares again.
+            // Somebody else has just created one of the rules. The next sync compares again.
             Err(error) if error.class() == ErrorClass::Conflict => Err(as_conflict(error)),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Deletes rules, those that [`ensure_rules`](Self::ensure_rules) returns.
+    /// Deletes the surplus rules that [`ensure_rules`](Self::ensure_rules) returned.
     pub(super) async fn revoke(api: Api<'_>, rules: &[String]) -> Result<(), CloudError> {
         for rule in rules {
             api.delete_rule(rule).await?;
@@ -137,7 +137,8 @@ impl SecurityGroupManager {
         Ok(())
     }
 
-    /// Returns what [`ensure_rules`](Self::ensure_rules) and [`revoke`](Self::revoke) would change.
+    /// Returns the changes that [`ensure_rules`](Self::ensure_rules) and [`revoke`](Self::revoke)
+    /// would make.
     pub(super) async fn plan_changes(
         &self,
         api: Api<'_>,
@@ -175,11 +176,13 @@ impl SecurityGroupManager {
         task: SecurityGroupTask<'_>,
         listed: &ListedSecurityGroup,
     ) -> Result<bool, CloudError> {
-        Ok(listed
-            .is_in_sync(task, &desired_rules(task.group, &self.subnet_cidr(api, task.subnet).await?)))
+        Ok(listed.is_in_sync(
+            task,
+            &desired_rules(task.group, &self.subnet_cidr(api, task.subnet).await?),
+        ))
     }
 
-    /// Reads the group, its rules and ports, and compares them with the task.
+    /// Reads the group, its rules and ports, and compares them with the desired state.
     async fn find_changes(
         &self,
         api: Api<'_>,
@@ -217,29 +220,29 @@ impl SecurityGroupManager {
         })
     }
 
-    /// Returns the network of a subnet.
+    /// Returns the CIDR of a subnet, from the cache or from Neutron.
     async fn subnet_cidr(&self, api: Api<'_>, subnet: &str) -> Result<IpNet, CloudError> {
-        if let Some(network) = self.networks.lock().get(subnet) {
-            return Ok(*network);
+        if let Some(cidr) = self.subnet_cidrs.lock().get(subnet) {
+            return Ok(*cidr);
         }
         let Some(found) = api.subnet(subnet).await? else {
             return Err(CloudError::invalid_input(format!(
                 "subnet {subnet} of members does not exist"
             )));
         };
-        let network: IpNet = found.cidr.parse().map_err(|error| {
+        let cidr: IpNet = found.cidr.parse().map_err(|error| {
             CloudError::transient(format!("subnet {subnet} has network {:?}: {error}", found.cidr))
         })?;
-        self.networks.lock().insert(subnet.into(), network);
-        Ok(network)
+        self.subnet_cidrs.lock().insert(subnet.into(), cidr);
+        Ok(cidr)
     }
 
     fn record_name(&self, name: &str) {
         self.names.lock().existing.insert(name.into());
     }
 
-    /// Returns true if a group of this name may exist. All groups are listed once: most clouds have
-    /// none for Services.
+    /// Returns true if a group of this name may exist. The first call lists all groups. Most clouds
+    /// have none for Services, so later calls need no request.
     pub(super) async fn may_exist(&self, api: Api<'_>, name: &str) -> Result<bool, OpenStackError> {
         {
             let names = self.names.lock();
@@ -260,9 +263,9 @@ impl SecurityGroupManager {
         Ok(names.existing.contains(name))
     }
 
-    /// Removes a Service's group from all ports and deletes it, if `is_ours` accepts it. A copy of the
-    /// Service may be in another cluster: either the load balancer was this Service's, or the
-    /// group's description must name this cluster.
+    /// Removes a Service's group from all ports and deletes it, if `is_ours` accepts it. The group
+    /// may belong to a copy of the Service in another cluster, since its name does not contain the
+    /// cluster.
     pub(super) async fn remove(
         &self,
         api: Api<'_>,
@@ -307,8 +310,8 @@ impl SecurityGroupManager {
         }
     }
 
-    /// Changes the groups of a port, unless somebody changed it since it was read; then it is read
-    /// again. A port that does not exist needs nothing.
+    /// Adds or removes a group of a port. If somebody changed the port since it was read, reads it
+    /// and tries again. Does nothing if the port does not exist.
     async fn set_membership(
         &self,
         api: Api<'_>,
@@ -345,7 +348,7 @@ fn planned_change(operation: &str, object: &str, reason: &str) -> PlannedChange 
     }
 }
 
-/// Whether a port should have a group.
+/// Desired membership of a port in a group.
 struct PortMembership<'a> {
     group: &'a str,
     is_member: bool,
@@ -360,7 +363,7 @@ impl<'a> PortMembership<'a> {
         Self { group, is_member: false }
     }
 
-    /// Returns the groups that a port should have; `None` when it has them.
+    /// Returns the groups that a port should have, or `None` if it has them already.
     fn groups_to_set(&self, port: &Port) -> Option<Vec<String>> {
         let mut groups = port.security_groups.clone();
         match groups.iter().position(|id| id == self.group) {
@@ -382,7 +385,7 @@ async fn find_group(api: Api<'_>, name: &str) -> Result<Option<SecurityGroup>, C
     Ok(found.pop())
 }
 
-/// Somebody else was faster: retried shortly.
+/// Converts the error of a request that lost a race to a conflict, which is retried shortly.
 fn as_conflict(error: OpenStackError) -> CloudError {
     CloudError::new(ErrorKind::Conflict, error.to_string())
         .with_retry_after(CONFLICT_DELAY)

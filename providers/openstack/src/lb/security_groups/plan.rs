@@ -1,5 +1,5 @@
-//! Rules of a Service's security group: which are desired, and how they differ from the observed
-//! ones.
+//! Compares the rules of a Service's security group, and the ports that have it, with the desired
+//! state. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,26 +13,25 @@ use openstack_api::neutron::{
 
 use crate::lb::{desired_members::NodeBackend, model::SecurityGroupSpec};
 
-/// What makes two rules equal: direction, address family, protocol in lower case, ports, remote
-/// end.
+/// A rule in a form that can be compared. Two rules are equal if all these fields are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rule {
-    /// Direction.
+    /// Direction of the traffic.
     pub direction: Direction,
     /// Address family.
     pub ethertype: EtherType,
-    /// Protocol; `None` is any.
+    /// Protocol in lower case, or `None` for any.
     pub protocol: Option<Box<str>>,
-    /// First and last port; `None` is any.
+    /// First and last port, or `None` for any.
     pub ports: Option<(u16, u16)>,
-    /// Remote network; `None` is any.
+    /// Remote network in canonical form, or `None` for any.
     pub remote: Option<Box<str>>,
-    /// Remote group; `None` is any. Desired rules have none.
+    /// Remote security group or address group, or `None` for any. Desired rules have none.
     pub remote_group: Option<Box<str>>,
 }
 
 impl Rule {
-    /// Returns a rule that admits a network to a port.
+    /// Creates a rule that admits a network to a port.
     pub fn ingress(protocol: &str, port: u16, from: &IpNet) -> Self {
         Self {
             direction: Direction::Ingress,
@@ -48,7 +47,7 @@ impl Rule {
         }
     }
 
-    /// Returns the body that creates it.
+    /// Builds the body of the request that creates the rule.
     pub fn body(&self, group: &str) -> SecurityGroupRuleCreate {
         SecurityGroupRuleCreate {
             security_group_id: group.into(),
@@ -91,8 +90,8 @@ fn canonical_network(text: &str) -> Box<str> {
     }
 }
 
-/// Returns the rules that a group should have. `subnet`: of members, where the load balancer's own
-/// traffic comes from.
+/// Returns the rules that a group should have. `subnet` is the subnet of members, which the load
+/// balancer's own traffic comes from.
 pub fn desired_rules(group: &SecurityGroupSpec, subnet: &IpNet) -> BTreeSet<Rule> {
     let mut rules = BTreeSet::new();
     if let Some(port) = group.health_port {
@@ -119,7 +118,7 @@ pub struct RuleDiff {
     pub surplus: Vec<String>,
 }
 
-/// Compares rules. Of equal rules one stays.
+/// Compares rules. If several observed rules are equal, all but one are surplus.
 pub fn diff_rules(desired: &BTreeSet<Rule>, observed: &[SecurityGroupRule]) -> RuleDiff {
     let mut kept = BTreeSet::new();
     let mut surplus = Vec::new();
@@ -135,8 +134,8 @@ pub fn diff_rules(desired: &BTreeSet<Rule>, observed: &[SecurityGroupRule]) -> R
     }
 }
 
-/// Returns the ports that need the group: of nodes that are members, with port security, holding
-/// the address that the load balancer sends to on the subnet of members.
+/// Finds the ports that lack the group: ports with port security and the address that the load
+/// balancer sends to, on the subnet of members.
 pub fn ports_to_add<'a>(
     group: &str,
     subnet: &str,
@@ -164,7 +163,7 @@ pub fn ports_to_add<'a>(
     lacking
 }
 
-/// Returns the ports that must lose the group: of servers that are not members any more.
+/// Finds the ports that must lose the group: ports of servers that are not members any more.
 pub fn ports_to_remove<'a>(
     backends: &[NodeBackend],
     holders: impl IntoIterator<Item = &'a Port>,

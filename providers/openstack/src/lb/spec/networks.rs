@@ -32,15 +32,19 @@ pub(super) fn read_networks(reader: &mut SpecReader<'_>) -> NetworkSpec {
         }
     };
     // An unknown class was recorded above, and leaves these empty.
-    let vip_subnet = choose_vip_subnet(reader.annotations.text(&keys::SUBNET, ""), class_name, settings)
-        .unwrap_or_default();
+    let vip_subnet =
+        choose_vip_subnet(reader.annotations.text(&keys::SUBNET, ""), class_name, settings)
+            .unwrap_or_default();
     let vip_network =
         choose_vip_network(reader.annotations.text(&keys::NETWORK, ""), class_name, settings)
             .unwrap_or_default();
-    let member_subnet =
-        choose_member_subnet(reader.annotations.text(&keys::MEMBER_SUBNET, ""), class_name, settings)
-            .unwrap_or_default()
-            .or_else(|| non_empty(&settings.networks.subnet));
+    let member_subnet = choose_member_subnet(
+        reader.annotations.text(&keys::MEMBER_SUBNET, ""),
+        class_name,
+        settings,
+    )
+    .unwrap_or_default()
+    .or_else(|| non_empty(&settings.networks.subnet));
     let requested = RequestedAddress::read(reader);
     let create_settings = CreateSettings {
         driver: settings.driver.as_str().into(),
@@ -120,7 +124,7 @@ fn choose_availability_zone(reader: &SpecReader<'_>) -> Option<Box<str>> {
 /// configuration.
 fn choose_floating_subnet(reader: &mut SpecReader<'_>, class: &NetworkSettings) -> FloatingSubnet {
     let annotations = &reader.annotations;
-    let annotated = FloatingSubnet::of(
+    let annotated = FloatingSubnet::from_settings(
         annotations.text(&keys::FLOATING_SUBNET_ID, ""),
         annotations.text(&keys::FLOATING_SUBNET, ""),
         annotations.text(&keys::FLOATING_SUBNET_TAGS, ""),

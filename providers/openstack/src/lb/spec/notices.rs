@@ -112,7 +112,7 @@ pub(super) fn add_ignored_values(notices: &mut Vec<ServiceNotice>, ignored: &[St
 }
 
 /// Joins a prefix and as many entries as fit into a note.
-fn list<'a>(prefix: &str, entries: impl Iterator<Item = &'a str>) -> Box<str> {
+fn join_within_limit<'a>(prefix: &str, entries: impl Iterator<Item = &'a str>) -> Box<str> {
     let mut text = prefix.to_owned();
     for (index, entry) in entries.enumerate() {
         if text.len() + entry.len() > MAX_LIST_BYTES {

@@ -37,7 +37,10 @@ struct CommonPortSettings {
 }
 
 /// Builds the desired listener of each port.
-pub(super) fn read_listeners(reader: &mut SpecReader<'_>, sources: &[IpNet]) -> Vec<DesiredListener> {
+pub(super) fn read_listeners(
+    reader: &mut SpecReader<'_>,
+    sources: &[IpNet],
+) -> Vec<DesiredListener> {
     let common = CommonPortSettings {
         tls_container: read_tls_container(reader),
         connection_limit: read_in_range(reader, &keys::CONNECTION_LIMIT, -1, -1..=i32::MAX),
@@ -72,7 +75,7 @@ fn build_listener(
     };
     DesiredListener {
         index,
-        protocol: ListenerProtocol::of(
+        protocol: ListenerProtocol::choose(
             common.tls_container.is_some(),
             reader.forwarded_for,
             port.protocol,
@@ -87,7 +90,11 @@ fn build_listener(
     }
 }
 
-fn build_pool(reader: &SpecReader<'_>, common: &CommonPortSettings, port: &ServicePort) -> DesiredPool {
+fn build_pool(
+    reader: &SpecReader<'_>,
+    common: &CommonPortSettings,
+    port: &ServicePort,
+) -> DesiredPool {
     let needs_http = reader.forwarded_for || common.tls_container.is_some();
     let mut monitor_port = None;
     let monitor = common.monitor.map(|monitor| {
@@ -99,7 +106,7 @@ fn build_pool(reader: &SpecReader<'_>, common: &CommonPortSettings, port: &Servi
         DesiredMonitor { kind, ..monitor }
     });
     DesiredPool {
-        protocol: PoolProtocol::of(reader.proxy, needs_http, port.protocol),
+        protocol: PoolProtocol::choose(reader.proxy, needs_http, port.protocol),
         method: common.method.clone(),
         session_persistence: reader.service.session_affinity != SessionAffinity::None,
         node_port: port.node_port.map(Into::into),

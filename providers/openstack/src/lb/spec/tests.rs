@@ -14,7 +14,7 @@ use crate::lb::{
 };
 
 fn amphora() -> Features {
-    Features::of((2, 30), &Driver::parse("amphora"))
+    Features::new((2, 30), &Driver::parse("amphora"))
 }
 
 fn port(protocol: Protocol, number: u16) -> ServicePort {
@@ -62,7 +62,7 @@ fn wanted(annotations: &[(&str, &str)]) -> DesiredLoadBalancer {
 }
 
 fn mistakes_of(service: &ServiceView, settings: &LoadBalancerSettings) -> Vec<String> {
-    let features = Features::of((2, 30), &settings.driver);
+    let features = Features::new((2, 30), &settings.driver);
     parse(service, settings, features, "c1")
         .desired
         .unwrap_err()
@@ -123,7 +123,7 @@ fn tls_goes_before_forwarding_and_that_before_the_ports_protocol() {
         (true, true, Protocol::Tcp, "TERMINATED_HTTPS"),
     ];
     for (tls, forwarded_for, protocol, wanted) in cases {
-        assert_eq!(ListenerProtocol::of(tls, forwarded_for, protocol).as_str(), wanted);
+        assert_eq!(ListenerProtocol::choose(tls, forwarded_for, protocol).as_str(), wanted);
     }
 }
 
@@ -133,7 +133,7 @@ const XFF: (&str, &str) = ("x-forwarded-for", "true");
 // L19 H04
 #[test]
 fn bodies_have_what_octavia_knows_and_no_more() {
-    let (new, old) = (amphora(), Features::of((2, 4), &Driver::parse("amphora")));
+    let (new, old) = (amphora(), Features::new((2, 4), &Driver::parse("amphora")));
     let limited = [("connection-limit", "100"), ("enable-health-monitor", "true")];
     let tags = |features| {
         let wanted = wanted_of(&service(&limited), &LoadBalancerSettings::default(), features);
@@ -194,7 +194,7 @@ fn listeners_are_built_from_annotations() {
     );
     let forwarded = one(&[XFF]);
     assert_eq!((forwarded.protocol, forwarded.forwarded_for), (ListenerProtocol::Http, true));
-    let old = Features::of((2, 0), &Driver::parse(""));
+    let old = Features::new((2, 0), &Driver::parse(""));
     let old = wanted_of(&service(&[]), &LoadBalancerSettings::default(), old)
         .listeners
         .remove(0);
@@ -215,7 +215,7 @@ fn pools_speak_what_the_listener_and_its_options_ask_for() {
         (None, false, Protocol::Sctp, "SCTP"),
     ];
     for (proxy, http, protocol, wanted) in cases {
-        assert_eq!(PoolProtocol::of(proxy, http, protocol).as_str(), wanted);
+        assert_eq!(PoolProtocol::choose(proxy, http, protocol).as_str(), wanted);
     }
 }
 
@@ -300,7 +300,7 @@ fn monitors_ask_kube_proxy_where_the_driver_can() {
             driver: Driver::parse(driver),
             ..LoadBalancerSettings::default()
         };
-        let features = Features::of((2, 30), &settings.driver);
+        let features = Features::new((2, 30), &settings.driver);
         let pool = wanted_of(&local(protocol, health), &settings, features)
             .listeners
             .remove(0)
@@ -315,7 +315,7 @@ fn monitors_ask_kube_proxy_where_the_driver_can() {
             (monitor.delay, monitor.timeout, monitor.max_retries, monitor.max_retries_down);
         assert_eq!(numbers, (6, 5, 4, 3));
     }
-    let old = Features::of((2, 15), &Driver::parse(""));
+    let old = Features::new((2, 15), &Driver::parse(""));
     let settings = LoadBalancerSettings { monitor: true, ..LoadBalancerSettings::default() };
     let pool = wanted_of(&local(Protocol::Udp, Some(32100)), &settings, old)
         .listeners
@@ -344,7 +344,7 @@ fn local_traffic_without_checks_is_remarked() {
 fn classes() -> LoadBalancerSettings {
     let of = |name: &str| NetworkSettings {
         floating_network: format!("{name}-floating").into(),
-        floating_subnet: FloatingSubnet::of("", &format!("{name}-*"), ""),
+        floating_subnet: FloatingSubnet::from_settings("", &format!("{name}-*"), ""),
         network: format!("{name}-network").into(),
         subnet: format!("{name}-subnet").into(),
         member_subnet: format!("{name}-member").into(),
@@ -360,8 +360,11 @@ fn classes() -> LoadBalancerSettings {
 #[test]
 fn annotations_go_before_the_class_and_that_before_the_configuration() {
     type Choose = fn(&str, &str, &LoadBalancerSettings) -> Result<Option<Box<str>>, FieldError>;
-    let kinds: [(&str, Choose); 3] =
-        [("member", choose_member_subnet), ("subnet", choose_vip_subnet), ("network", choose_vip_network)];
+    let kinds: [(&str, Choose); 3] = [
+        ("member", choose_member_subnet),
+        ("subnet", choose_vip_subnet),
+        ("network", choose_vip_network),
+    ];
     let settings = classes();
     for (kind, choose) in kinds {
         let chosen = |annotation, class| choose(annotation, class, &settings).unwrap().unwrap();
@@ -580,7 +583,7 @@ fn groups_of_ovn_admit_clients_and_others_the_subnet_of_members() {
 
 #[test]
 fn what_has_no_effect_is_remarked() {
-    let old = Features::of((2, 0), &Driver::parse(""));
+    let old = Features::new((2, 0), &Driver::parse(""));
     let asks = service(&[
         ("availability-zone", "az1"),
         ("connection-limit", "many"),

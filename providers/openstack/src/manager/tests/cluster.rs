@@ -135,7 +135,9 @@ impl Cluster {
             Arc::new(settings.cloud.auth.clone()),
             InProcess::new(&self.stage.cloud),
         );
-        let provider = provider(settings, client, CLUSTER.into()).await.unwrap();
+        let provider = connect_with_retries(settings, client, CLUSTER.into())
+            .await
+            .unwrap();
         let server = self.api.clone();
         let clients: ClientFactory =
             Arc::new(move |name| server.client_builder().user_agent(name).build());
