@@ -22,7 +22,7 @@ pub struct TokenRequest {
 pub struct Auth {
     /// Who asks, with proof.
     pub identity: Identity,
-    /// What the token is to be good for; absent for application credentials, whose scope is fixed.
+    /// Scope of the token; absent for application credentials, whose scope is fixed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
 }
@@ -85,7 +85,7 @@ pub struct PasswordMethod {
 /// A user with a password.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PasswordUser {
-    /// Which user.
+    /// The user.
     #[serde(flatten)]
     pub user: UserRef,
     /// The password.
@@ -154,7 +154,7 @@ pub struct ProjectRef {
     pub domain: Option<DomainRef>,
 }
 
-/// What a token is good for.
+/// Scope of a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
@@ -188,14 +188,14 @@ pub struct TrustRef {
 /// Answer of `POST` and `GET /v3/auth/tokens`; the token itself is in the header [`SUBJECT_TOKEN`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenAnswer {
-    /// What the token says.
+    /// Content of the token.
     pub token: Token,
 }
 
-/// What a token says: whose it is, what it is good for, until when.
+/// Content of a token: its user, scope and expiry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token {
-    /// How it was proved who asked.
+    /// Authentication methods.
     #[serde(default)]
     pub methods: Vec<String>,
     /// Whose token it is.
@@ -211,7 +211,7 @@ pub struct Token {
     /// The project it is scoped to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<InDomain>,
-    /// Whether the project stands for a domain; present with a project.
+    /// True if the project acts as a domain; present with a project.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_domain: Option<bool>,
     /// The domain it is scoped to.
@@ -279,7 +279,7 @@ pub struct TokenApplicationCredential {
     pub id: String,
     /// Name of the credential.
     pub name: String,
-    /// Whether credentials and trusts may not be made with such a token.
+    /// True if such a token must not create credentials and trusts.
     #[serde(default)]
     pub restricted: bool,
 }
@@ -289,7 +289,7 @@ pub struct TokenApplicationCredential {
 pub struct TokenTrust {
     /// ID of the trust.
     pub id: String,
-    /// Whether the token is the trustor's in all but name.
+    /// True if the token impersonates the trustor.
     #[serde(default)]
     pub impersonation: bool,
     /// Who trusts.
@@ -317,12 +317,12 @@ pub struct CatalogService {
     /// Its name, such as `nova`; null where the deployment gives it none.
     #[serde(default)]
     pub name: Option<String>,
-    /// Where it is reached.
+    /// Endpoints of the service.
     #[serde(default)]
     pub endpoints: Vec<CatalogEndpoint>,
 }
 
-/// Where a service is reached.
+/// An endpoint of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CatalogEndpoint {
     /// ID of the endpoint.
@@ -371,7 +371,7 @@ pub struct ErrorBody {
     pub error: ErrorDetail,
 }
 
-/// What is wrong.
+/// Description of the error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorDetail {
     /// Status of the answer.
@@ -379,7 +379,7 @@ pub struct ErrorDetail {
     /// Name of the status.
     #[serde(default)]
     pub title: String,
-    /// What is wrong, for a person.
+    /// Message for a person.
     #[serde(default)]
     pub message: String,
 }
@@ -401,7 +401,7 @@ pub struct ApplicationCredentialCreate {
     /// Roles; those of the asking token when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub roles: Option<Vec<RoleRef>>,
-    /// Whether credentials and trusts may be made with it; no when absent.
+    /// True if it may create credentials and trusts; false if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unrestricted: Option<bool>,
 }
@@ -438,7 +438,7 @@ pub struct ApplicationCredential {
     /// Roles that its tokens have.
     #[serde(default)]
     pub roles: Vec<Named>,
-    /// Whether credentials and trusts may be made with it.
+    /// True if it may create credentials and trusts.
     #[serde(default)]
     pub unrestricted: bool,
     /// The secret, in the answer to its creation only.
@@ -477,13 +477,13 @@ pub struct Project {
     /// For people.
     #[serde(default)]
     pub description: String,
-    /// Whether tokens may be scoped to it.
+    /// True if tokens may be scoped to it.
     #[serde(default = "yes")]
     pub enabled: bool,
     /// Project or domain above.
     #[serde(default)]
     pub parent_id: Option<String>,
-    /// Whether it stands for a domain.
+    /// True if it acts as a domain.
     #[serde(default)]
     pub is_domain: bool,
     /// Tags.

@@ -1,8 +1,8 @@
-//! How fields are read that some release or some caller leaves out or sends as null.
+//! Deserializes fields that some releases or clients leave out or send as null.
 
 use serde::{Deserialize, Deserializer};
 
-/// Reads null as the default.
+/// Deserializes null as the default.
 pub(crate) fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -11,8 +11,8 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Keeps null apart from absence: null is `Some(None)`. The field needs `default`, for absence, as
-/// well.
+/// Deserializes null as `Some(None)`, to distinguish it from absence. The field also needs
+/// `default`, for absence.
 #[expect(
     clippy::option_option,
     reason = "null and absence mean different things"

@@ -1,9 +1,8 @@
-//! What clients of OpenStack say and hear: requests and answers of Keystone v3, Nova, Neutron and
-//! Octavia as plain types.
+//! Request and response types of Keystone v3, Nova, Neutron and Octavia.
 //!
-//! Provider and local cloud share them; nothing here does I/O. A type serializes to what the
-//! service itself sends, and reads what any release in use sends: fields that a release may lack
-//! have defaults.
+//! The provider and the local cloud share these types, which do no I/O. A type serializes to the
+//! form that the service itself sends, and accepts what any supported release sends. Therefore
+//! fields that a release may lack have defaults.
 
 #![deny(missing_docs)]
 

@@ -2,18 +2,18 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Text that must not be seen: serialized as it is, never shown.
+/// A secret text. It is serialized as it is, but `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Returns the text, for the request that needs it.
+    /// Returns the text, for use in a request.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Tells whether the text is empty.
+    /// Returns true if the text is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// A link of a document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// What it leads to, such as `self` or `next`.
+    /// Relation of the target, such as `self` or `next`.
     #[serde(default)]
     pub rel: String,
     /// Absolute address.

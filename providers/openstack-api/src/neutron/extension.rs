@@ -11,7 +11,7 @@ pub struct Extension {
     /// Name for people.
     #[serde(default, deserialize_with = "or_default")]
     pub name: String,
-    /// What it is.
+    /// Description of the extension.
     #[serde(default, deserialize_with = "or_default")]
     pub description: String,
     /// When it was last changed.

@@ -62,7 +62,7 @@ pub struct PortDetails {
     /// Hardware address.
     #[serde(default, deserialize_with = "or_default")]
     pub mac_address: String,
-    /// Whether it is switched on.
+    /// Administrative state: false if it is switched off.
     #[serde(default, deserialize_with = "or_default")]
     pub admin_state_up: bool,
     /// Status.
@@ -71,7 +71,7 @@ pub struct PortDetails {
     /// Device.
     #[serde(default, deserialize_with = "or_default")]
     pub device_id: String,
-    /// What the device is.
+    /// Owner of the device, which shows its kind.
     #[serde(default, deserialize_with = "or_default")]
     pub device_owner: String,
 }
@@ -84,7 +84,7 @@ pub struct FloatingIpCreate {
     /// Port to lead to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port_id: Option<String>,
-    /// Which address of the port; needed when it has more than one.
+    /// Fixed address of the port; required if the port has more than one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixed_ip_address: Option<IpAddr>,
     /// Subnet to take the address from.
@@ -114,7 +114,7 @@ pub struct FloatingIpUpdate {
         deserialize_with = "nullable"
     )]
     pub port_id: Option<Option<String>>,
-    /// Which address of the port.
+    /// Fixed address of the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixed_ip_address: Option<IpAddr>,
     /// Free text.

@@ -45,7 +45,7 @@ pub use self::{
     trunk::{SubPort, SubPorts, Trunk, TrunkCreate, TrunkEnvelope, TrunkUpdate, Trunks},
 };
 
-/// Where another page is.
+/// A link to another page.
 pub use crate::nova::Link;
 
 /// Makes an envelope and a page.
@@ -81,7 +81,7 @@ macro_rules! envelopes {
 }
 use envelopes;
 
-/// What every resource carries beside its own.
+/// Attributes that all resources have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standard {
     /// Project it belongs to; empty for what belongs to none.

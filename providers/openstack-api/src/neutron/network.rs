@@ -14,13 +14,13 @@ pub struct Network {
     /// `ACTIVE`, `BUILD`, `DOWN` or `ERROR`.
     #[serde(default, deserialize_with = "or_default")]
     pub status: String,
-    /// Whether it is switched on.
+    /// Administrative state: false if it is switched off.
     #[serde(default, deserialize_with = "or_default")]
     pub admin_state_up: bool,
-    /// Whether every project may use it.
+    /// True if every project may use it.
     #[serde(default, deserialize_with = "or_default")]
     pub shared: bool,
-    /// Whether it leads outside: floating IPs and gateways of routers come from it.
+    /// True for an external network, which provides floating IPs and gateways of routers.
     #[serde(default, rename = "router:external", deserialize_with = "or_default")]
     pub external: bool,
     /// Subnets, by identifier.
@@ -29,7 +29,7 @@ pub struct Network {
     /// Bytes.
     #[serde(default, deserialize_with = "or_default")]
     pub mtu: u32,
-    /// What new ports begin with.
+    /// Default port security of new ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port_security_enabled: Option<bool>,
     /// Zones it is in.
@@ -138,7 +138,7 @@ pub struct NetworkUpdate {
     /// Name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Whether it is switched on.
+    /// Administrative state: false if it is switched off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin_state_up: Option<bool>,
     /// For administrators.
@@ -154,7 +154,7 @@ pub struct NetworkUpdate {
     /// Bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// What new ports begin with.
+    /// Default port security of new ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port_security_enabled: Option<bool>,
     /// Free text.

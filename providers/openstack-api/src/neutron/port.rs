@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Standard, envelopes};
 use crate::lenient::{nullable, or_default};
 
-/// Where a device meets a network.
+/// A port, which connects a device to a network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Port {
     /// Identifier, a UUID.
@@ -19,7 +19,7 @@ pub struct Port {
     /// `ACTIVE`, `DOWN`, `BUILD`, `ERROR` or `N/A`.
     #[serde(default, deserialize_with = "or_default")]
     pub status: String,
-    /// Whether it is switched on.
+    /// Administrative state: false if it is switched off.
     #[serde(default, deserialize_with = "or_default")]
     pub admin_state_up: bool,
     /// Hardware address.
@@ -31,16 +31,16 @@ pub struct Port {
     /// Device, such as a server; empty when there is none.
     #[serde(default, deserialize_with = "or_default")]
     pub device_id: String,
-    /// What the device is, such as `compute:<zone>`; empty when there is none.
+    /// Owner of the device, such as `compute:<zone>`; empty if there is none.
     #[serde(default, deserialize_with = "or_default")]
     pub device_owner: String,
     /// Groups, by identifier.
     #[serde(default, deserialize_with = "or_default")]
     pub security_groups: Vec<String>,
-    /// What it may send from beside its own addresses; empty where the extension is missing.
+    /// Addresses that the port may use besides its own; empty without the extension.
     #[serde(default, deserialize_with = "or_default")]
     pub allowed_address_pairs: Vec<AddressPair>,
-    /// Whether groups and address pairs are enforced; absent where the extension is missing.
+    /// True if security groups and address pairs are enforced; absent without the extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port_security_enabled: Option<bool>,
     /// Only on the parent of a trunk.
@@ -97,7 +97,7 @@ pub struct FixedIpRequest {
     pub ip_address: Option<IpAddr>,
 }
 
-/// What a port may send from beside its own addresses.
+/// An address that a port may use besides its own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AddressPair {
     /// Address or range, as its user wrote it.
@@ -153,7 +153,7 @@ pub struct PortCreate {
     /// Device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_id: Option<String>,
-    /// What the device is.
+    /// Owner of the device, which shows its kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_owner: Option<String>,
     /// The project's `default` when absent.
@@ -196,7 +196,7 @@ pub struct PortUpdate {
     /// Name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Whether it is switched on.
+    /// Administrative state: false if it is switched off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin_state_up: Option<bool>,
     /// For administrators: hardware address.
@@ -212,7 +212,7 @@ pub struct PortUpdate {
         deserialize_with = "nullable"
     )]
     pub device_id: Option<Option<String>>,
-    /// What the device is; none when empty or null.
+    /// Owner of the device; empty or null for none.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -225,7 +225,7 @@ pub struct PortUpdate {
     /// Address pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_address_pairs: Option<Vec<AddressPair>>,
-    /// Whether groups and address pairs are enforced.
+    /// True if security groups and address pairs are enforced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port_security_enabled: Option<bool>,
     /// Such as `normal`.

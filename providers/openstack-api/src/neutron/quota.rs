@@ -3,13 +3,13 @@ use serde::{Deserialize, Serialize};
 /// Makes the types of quotas, which have the same fields.
 macro_rules! quotas {
     ($($(#[$doc:meta])* $field:ident = $default:literal,)*) => {
-        /// How many of each a project may have; -1 is no limit.
+        /// Quotas of a project; -1 for no limit.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(default)]
         pub struct Quota { $($(#[$doc])* pub $field: i64,)* }
 
         impl Default for Quota {
-            /// What a project has unless somebody changed it.
+            /// Default of the quota.
             fn default() -> Self {
                 Self { $($field: $default,)* }
             }
@@ -61,11 +61,11 @@ quotas! {
 /// A quota with its use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaDetail {
-    /// How many there may be.
+    /// Maximum number; -1 for no limit.
     pub limit: i64,
-    /// How many there are.
+    /// Number in use.
     pub used: i64,
-    /// How many are promised.
+    /// Number reserved.
     #[serde(default)]
     pub reserved: i64,
 }

@@ -16,7 +16,7 @@ pub struct Router {
     /// `ACTIVE`, `ALLOCATING` or `ERROR`.
     #[serde(default, deserialize_with = "or_default")]
     pub status: String,
-    /// Whether it is switched on.
+    /// Administrative state: false if it is switched off.
     #[serde(default, deserialize_with = "or_default")]
     pub admin_state_up: bool,
     /// Routes beside those to its subnets.
@@ -25,10 +25,10 @@ pub struct Router {
     /// The way outside.
     #[serde(default)]
     pub external_gateway_info: Option<GatewayInfo>,
-    /// Whether there is more than one of it; not shown to everybody.
+    /// True for a highly available router; shown only to administrators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ha: Option<bool>,
-    /// Whether it is on every host; not shown to everybody.
+    /// True for a distributed router; shown only to administrators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub distributed: Option<bool>,
     /// Zones it is in.
@@ -74,7 +74,7 @@ pub struct ExtraRoutes {
 pub struct GatewayInfo {
     /// External network.
     pub network_id: String,
-    /// Whether sources are translated.
+    /// True if source addresses are translated (SNAT).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enable_snat: Option<bool>,
     /// Addresses of the router there.
@@ -143,7 +143,7 @@ pub struct RouterUpdate {
     /// Name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Whether it is switched on.
+    /// Administrative state: false if it is switched off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin_state_up: Option<bool>,
     /// The way outside; none when null or an empty object.

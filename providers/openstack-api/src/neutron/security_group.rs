@@ -11,10 +11,10 @@ pub struct SecurityGroup {
     /// Name; not unique.
     #[serde(default, deserialize_with = "or_default")]
     pub name: String,
-    /// Whether answers to what was let through are let through.
+    /// True if responses to admitted packets are admitted too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stateful: Option<bool>,
-    /// Whether other projects may use it.
+    /// True if other projects may use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<bool>,
     /// Rules.
@@ -68,7 +68,7 @@ pub struct SecurityGroupRule {
     /// `remote_ip_prefix` without host bits.
     #[serde(default)]
     pub normalized_cidr: Option<String>,
-    /// Whether the group belongs to a `default` one.
+    /// True if the rule belongs to a `default` group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub belongs_to_default_sg: Option<bool>,
     /// Project, times, revision, tags.
@@ -84,7 +84,7 @@ envelopes!(
     security_group_rules_links
 );
 
-/// Which way.
+/// Direction of the traffic.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -97,7 +97,7 @@ pub enum Direction {
     Egress,
 }
 
-/// Which IP version.
+/// IP version of the traffic.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -140,7 +140,7 @@ pub struct SecurityGroupUpdate {
     /// Free text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Whether answers to what was let through are let through.
+    /// True if responses to admitted packets are admitted too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stateful: Option<bool>,
 }

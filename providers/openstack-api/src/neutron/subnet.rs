@@ -22,13 +22,13 @@ pub struct Subnet {
     /// The range, such as `10.0.0.0/24`.
     #[serde(default, deserialize_with = "or_default")]
     pub cidr: String,
-    /// Where its ports send what leaves it.
+    /// Gateway of the subnet.
     #[serde(default)]
     pub gateway_ip: Option<IpAddr>,
-    /// Whether addresses are handed out by DHCP.
+    /// True if DHCP assigns the addresses.
     #[serde(default, deserialize_with = "or_default")]
     pub enable_dhcp: bool,
-    /// Where addresses come from that nobody named.
+    /// Ranges that addresses are allocated from.
     #[serde(default, deserialize_with = "or_default")]
     pub allocation_pools: Vec<AllocationPool>,
     /// Name servers.
@@ -52,7 +52,7 @@ pub struct Subnet {
     /// Owners of devices it is for; all when empty.
     #[serde(default, deserialize_with = "or_default")]
     pub service_types: Vec<String>,
-    /// Whether addresses get names.
+    /// True if addresses get DNS names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns_publish_fixed_ip: Option<bool>,
     /// Project, times, revision, tags.
@@ -76,7 +76,7 @@ pub struct AllocationPool {
 pub struct HostRoute {
     /// Range.
     pub destination: String,
-    /// Where to.
+    /// Destination network.
     pub nexthop: String,
 }
 
@@ -145,10 +145,10 @@ pub struct SubnetUpdate {
         deserialize_with = "nullable"
     )]
     pub gateway_ip: Option<Option<IpAddr>>,
-    /// Whether addresses are handed out by DHCP.
+    /// True if DHCP assigns the addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enable_dhcp: Option<bool>,
-    /// Where addresses come from that nobody named.
+    /// Ranges that addresses are allocated from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation_pools: Option<Vec<AllocationPool>>,
     /// Name servers.

@@ -17,7 +17,7 @@ pub struct Trunk {
     /// `ACTIVE`, `DOWN`, `BUILD`, `DEGRADED` or `ERROR`.
     #[serde(default, deserialize_with = "or_default")]
     pub status: String,
-    /// Whether it is switched on.
+    /// Administrative state: false if it is switched off.
     #[serde(default, deserialize_with = "or_default")]
     pub admin_state_up: bool,
     /// The ports carried.
@@ -78,7 +78,7 @@ pub struct TrunkUpdate {
     /// Name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Whether it is switched on.
+    /// Administrative state: false if it is switched off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin_state_up: Option<bool>,
     /// Free text.

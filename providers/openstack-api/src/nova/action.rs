@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-/// What is done to a server: `{"os-start": null}` and so on.
+/// An action on a server, such as `{"os-start": null}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ServerAction {
     /// Starts one that is `SHUTOFF`.
@@ -53,21 +53,21 @@ pub enum ServerAction {
     ResetState(ResetState),
 }
 
-/// How to restart.
+/// A reboot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reboot {
-    /// How.
+    /// Type of the reboot.
     #[serde(rename = "type")]
     pub kind: RebootType,
 }
 
-/// How to restart.
+/// Type of a reboot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum RebootType {
-    /// By its system.
+    /// By the operating system.
     Soft,
-    /// By the power button.
+    /// By the hypervisor, like a power button.
     Hard,
 }
 

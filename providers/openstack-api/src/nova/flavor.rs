@@ -27,14 +27,14 @@ pub struct Flavor {
     /// Share of bandwidth.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rxtx_factor: Option<f64>,
-    /// Whether every project may use it.
+    /// True if every project may use it.
     #[serde(
         default,
         rename = "os-flavor-access:is_public",
         skip_serializing_if = "Option::is_none"
     )]
     pub is_public: Option<bool>,
-    /// Whether it must not be used any more.
+    /// True if it must not be used any more.
     #[serde(
         default,
         rename = "OS-FLV-DISABLED:disabled",
@@ -58,7 +58,7 @@ pub struct Flavor {
     /// From 2.61.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_specs: Option<BTreeMap<String, String>>,
-    /// Where it is.
+    /// Links to the object.
     #[serde(default)]
     pub links: Vec<Link>,
 }

@@ -92,7 +92,7 @@ pub struct AvailabilityZone {
     /// Name.
     #[serde(rename = "zoneName")]
     pub name: String,
-    /// Whether it takes servers.
+    /// Whether the zone takes new servers.
     #[serde(rename = "zoneState")]
     pub state: ZoneState,
     /// Hosts with their services, in the detailed list; null otherwise.
@@ -100,10 +100,10 @@ pub struct AvailabilityZone {
     pub hosts: Option<serde_json::Value>,
 }
 
-/// Whether a zone takes servers.
+/// State of a zone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZoneState {
-    /// Whether it does.
+    /// True if the zone takes new servers.
     pub available: bool,
 }
 

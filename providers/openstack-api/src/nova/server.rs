@@ -31,7 +31,7 @@ pub struct Server {
     /// Opaque name of the host, different in each project; empty while not scheduled.
     #[serde(default, rename = "hostId", skip_serializing_if = "Option::is_none")]
     pub host_id: Option<String>,
-    /// What it was made from.
+    /// Image that the server was created from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
     /// Size.
@@ -60,7 +60,7 @@ pub struct Server {
         skip_serializing_if = "Option::is_none"
     )]
     pub access_ipv6: Option<String>,
-    /// Where it is.
+    /// Links to the object.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
@@ -74,7 +74,7 @@ pub struct Server {
         skip_serializing_if = "Option::is_none"
     )]
     pub disk_config: Option<String>,
-    /// Why it is in `ERROR`.
+    /// Reason why the server is in `ERROR`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
     /// Percent; only in some states.
@@ -116,7 +116,7 @@ pub struct Server {
     /// Groups of its ports, by name; absent when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security_groups: Option<Vec<GroupName>>,
-    /// What is being done to it, such as `spawning`.
+    /// Task in progress, such as `spawning`.
     #[serde(
         default,
         rename = "OS-EXT-STS:task_state",
@@ -218,7 +218,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Tells whether the cell of the server did not answer, so that nothing is known about it.
+    /// Returns true if the cell of the server did not answer, so that nothing is known about it.
     pub fn is_partial(&self) -> bool {
         self.status == super::STATUS_UNKNOWN && self.addresses.is_none()
     }
@@ -234,7 +234,7 @@ pub struct Address {
     pub addr: IpAddr,
     /// 4 or 6.
     pub version: u8,
-    /// Where it comes from; what does not say is fixed.
+    /// Type of the address; fixed if absent.
     #[serde(
         default,
         rename = "OS-EXT-IPS:type",
@@ -250,7 +250,7 @@ pub struct Address {
     pub mac: Option<String>,
 }
 
-/// Where an address of a server comes from.
+/// Type of a server's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AddressType {
@@ -260,7 +260,7 @@ pub enum AddressType {
     Floating,
 }
 
-/// Where an object is.
+/// A link to an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     /// `self`, `bookmark`, `next` or `previous`.
@@ -269,14 +269,14 @@ pub struct Link {
     pub href: String,
 }
 
-/// What a server was made from.
+/// Image that a server was created from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Image {
     /// An image.
     Id {
         /// Identifier.
         id: String,
-        /// Where it is.
+        /// Links to the object.
         links: Vec<Link>,
     },
     /// A volume: sent as empty text.
@@ -347,13 +347,13 @@ pub enum ServerFlavor {
     Reference {
         /// Identifier of the flavor, which may be gone by now.
         id: String,
-        /// Where it is.
+        /// Links to the object.
         #[serde(default)]
         links: Vec<Link>,
     },
 }
 
-/// Why a server is in `ERROR`.
+/// Reason why a server is in `ERROR`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// Such as 500.

@@ -16,7 +16,8 @@ pub struct ServerCreate {
     /// Image, by identifier; empty or absent when it starts from a volume.
     #[serde(default, rename = "imageRef", skip_serializing_if = "Option::is_none")]
     pub image_ref: Option<String>,
-    /// Where to attach it. Absent is `Auto` before 2.37 and a mistake from then on.
+    /// Networks to attach the server to. If absent, it is `Auto` before microversion 2.37, and an
+    /// error from then on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub networks: Option<Networks>,
     /// Pairs.
@@ -62,7 +63,7 @@ pub struct ServerCreate {
     pub hostname: Option<String>,
 }
 
-/// Where to attach a new server.
+/// Networks to attach a new server to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Networks {
     /// To the only network of the project (`auto`).
@@ -125,7 +126,7 @@ pub struct NetworkRequest {
 pub struct ServerCreated {
     /// Identifier of the (first) server.
     pub id: String,
-    /// Where it is.
+    /// Links to the object.
     #[serde(default)]
     pub links: Vec<Link>,
     /// `MANUAL` or `AUTO`.

@@ -48,9 +48,9 @@ pub struct HealthMonitor {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub pools: Vec<IdRef>,
-    /// What is being done to it.
+    /// Provisioning status: whether a change is in progress.
     pub provisioning_status: ProvisioningStatus,
-    /// How it does.
+    /// Operating status: whether it works.
     pub operating_status: OperatingStatus,
     /// Creation.
     #[serde(default)]

@@ -20,9 +20,9 @@ pub struct Listener {
     /// Description.
     #[serde(default, deserialize_with = "or_default")]
     pub description: String,
-    /// What is being done to it.
+    /// Provisioning status: whether a change is in progress.
     pub provisioning_status: ProvisioningStatus,
-    /// How it does.
+    /// Operating status: whether it works.
     pub operating_status: OperatingStatus,
     /// Switched on.
     #[serde(default)]

@@ -12,9 +12,9 @@ pub struct Member {
     /// Name.
     #[serde(default, deserialize_with = "or_default")]
     pub name: String,
-    /// How it does.
+    /// Operating status: whether it works.
     pub operating_status: OperatingStatus,
-    /// What is being done to it.
+    /// Provisioning status: whether a change is in progress.
     pub provisioning_status: ProvisioningStatus,
     /// Switched on.
     #[serde(default)]
@@ -41,10 +41,10 @@ pub struct Member {
     /// Last change; none if never changed.
     #[serde(default)]
     pub updated_at: Option<String>,
-    /// Where its health is asked; null is `address`.
+    /// Address for health checks; null for `address`.
     #[serde(default)]
     pub monitor_address: Option<String>,
-    /// Where its health is asked; null is `protocol_port`.
+    /// Port for health checks; null for `protocol_port`.
     #[serde(default)]
     pub monitor_port: Option<u16>,
     /// Tags, from 2.5.
@@ -82,10 +82,10 @@ pub struct MemberCreate {
     /// Subnet that it is reached through; default the VIP's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subnet_id: Option<String>,
-    /// Where its health is asked.
+    /// Address for health checks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub monitor_address: Option<String>,
-    /// Where its health is asked.
+    /// Port for health checks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub monitor_port: Option<u16>,
     /// Tags.
@@ -117,10 +117,10 @@ pub struct MemberUpdate {
     /// Takes traffic only when all others are down.
     #[serde(skip_serializing_if = "Patch::is_keep")]
     pub backup: Patch<bool>,
-    /// Where its health is asked.
+    /// Address for health checks.
     #[serde(skip_serializing_if = "Patch::is_keep")]
     pub monitor_address: Patch<String>,
-    /// Where its health is asked.
+    /// Port for health checks.
     #[serde(skip_serializing_if = "Patch::is_keep")]
     pub monitor_port: Patch<u16>,
     /// Tags: all of them.

@@ -39,7 +39,7 @@ impl<T: Into<String>> From<T> for IdRef {
 pub struct Link {
     /// Address, absolute.
     pub href: String,
-    /// What it leads to: `next`, `previous` or `self`.
+    /// Relation of the target: `next`, `previous` or `self`.
     pub rel: String,
 }
 
@@ -49,7 +49,7 @@ pub struct Link {
 pub struct Fault {
     /// Who is at fault: `Client` (4xx) or `Server` (5xx).
     pub faultcode: String,
-    /// What is wrong, for a person.
+    /// Message for a person.
     pub faultstring: String,
     /// Trace of a server that is being debugged.
     pub debuginfo: Option<String>,
@@ -77,7 +77,7 @@ macro_rules! envelopes {
         pub struct $page {
             /// Resources.
             pub $many: Vec<$resource>,
-            /// Where the list goes on (`next`) when this page is full, and `previous`.
+            /// Links to the next page, if this one is full, and to the previous one.
             #[serde(default)]
             pub $links: Vec<$crate::octavia::Link>,
         }

@@ -34,7 +34,7 @@ pub struct Version {
     /// When it came.
     #[serde(default)]
     pub updated: String,
-    /// Where it is.
+    /// Links to the object.
     #[serde(default)]
     pub links: Vec<Link>,
 }
@@ -136,7 +136,7 @@ pub struct AvailabilityZoneProfile {
 
 envelopes!(quota: QuotaBody, quotas: Quotas, quotas_links of Quota);
 
-/// How many of each a project may have; -1 is no limit, null the default.
+/// Quotas of a project: -1 for no limit, null for the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Quota {

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What an update says of a field. Goes with
+/// Change of a field by an update. Goes with
 /// `#[serde(default, skip_serializing_if = "Patch::is_keep")]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Patch<T> {
@@ -14,7 +14,7 @@ pub enum Patch<T> {
 }
 
 impl<T> Patch<T> {
-    /// Tells whether the field is absent from the body.
+    /// Returns true if the field is absent from the body.
     pub fn is_keep(&self) -> bool {
         matches!(self, Self::Keep)
     }

@@ -18,18 +18,18 @@ pub struct Pool<M = IdRef, H = MonitorRef> {
     /// Description.
     #[serde(default, deserialize_with = "or_default")]
     pub description: String,
-    /// What is being done to it.
+    /// Provisioning status: whether a change is in progress.
     pub provisioning_status: ProvisioningStatus,
-    /// How it does.
+    /// Operating status: whether it works.
     pub operating_status: OperatingStatus,
     /// Switched on.
     #[serde(default)]
     pub admin_state_up: bool,
     /// Protocol that members speak; never changes.
     pub protocol: PoolProtocol,
-    /// How a member is chosen.
+    /// Load-balancing algorithm.
     pub lb_algorithm: LbAlgorithm,
-    /// What keeps a client at its member; null is nothing.
+    /// Session persistence; null for none.
     #[serde(default)]
     pub session_persistence: Option<SessionPersistence>,
     /// Project that owns it.
@@ -102,7 +102,7 @@ pub struct MonitorObject {
     pub healthmonitor: Option<HealthMonitor>,
 }
 
-/// What keeps a client at its member.
+/// Session persistence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionPersistence {
     /// Kind.
@@ -111,7 +111,7 @@ pub struct SessionPersistence {
     /// Cookie of kind `APP_COOKIE`.
     #[serde(default)]
     pub cookie_name: Option<String>,
-    /// How long, in seconds; UDP and SCTP only.
+    /// Timeout of the persistence in seconds; UDP and SCTP only.
     #[serde(default)]
     pub persistence_timeout: Option<u32>,
     /// Mask of the client's address; UDP and SCTP only.
@@ -153,10 +153,10 @@ pub struct PoolCreate {
     /// Protocol; required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<PoolProtocol>,
-    /// How a member is chosen; required.
+    /// Load-balancing algorithm; required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lb_algorithm: Option<LbAlgorithm>,
-    /// What keeps a client at its member; default nothing.
+    /// Session persistence; none by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_persistence: Option<SessionPersistence>,
     /// Monitor to create with it.
@@ -204,10 +204,10 @@ pub struct PoolUpdate {
     /// Switched on.
     #[serde(skip_serializing_if = "Patch::is_keep")]
     pub admin_state_up: Patch<bool>,
-    /// How a member is chosen.
+    /// Load-balancing algorithm.
     #[serde(skip_serializing_if = "Patch::is_keep")]
     pub lb_algorithm: Patch<LbAlgorithm>,
-    /// What keeps a client at its member; null is nothing.
+    /// Session persistence; null for none.
     #[serde(skip_serializing_if = "Patch::is_keep")]
     pub session_persistence: Patch<SessionPersistence>,
     /// Tags: all of them.

@@ -24,9 +24,9 @@ pub struct LoadBalancerStatus {
     /// Name.
     #[serde(default, deserialize_with = "or_default")]
     pub name: String,
-    /// How it does.
+    /// Operating status: whether it works.
     pub operating_status: OperatingStatus,
-    /// What is being done to it.
+    /// Provisioning status: whether a change is in progress.
     pub provisioning_status: ProvisioningStatus,
     /// Listeners.
     #[serde(default, deserialize_with = "or_default")]
@@ -41,9 +41,9 @@ pub struct ListenerStatus {
     /// Name.
     #[serde(default, deserialize_with = "or_default")]
     pub name: String,
-    /// How it does.
+    /// Operating status: whether it works.
     pub operating_status: OperatingStatus,
-    /// What is being done to it.
+    /// Provisioning status: whether a change is in progress.
     pub provisioning_status: ProvisioningStatus,
     /// Pools that it forwards to.
     #[serde(default, deserialize_with = "or_default")]
@@ -58,9 +58,9 @@ pub struct PoolStatus {
     /// Name.
     #[serde(default, deserialize_with = "or_default")]
     pub name: String,
-    /// What is being done to it.
+    /// Provisioning status: whether a change is in progress.
     pub provisioning_status: ProvisioningStatus,
-    /// How it does.
+    /// Operating status: whether it works.
     pub operating_status: OperatingStatus,
     /// Its monitor; absent when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,9 +81,9 @@ pub struct MonitorStatus {
     /// Kind.
     #[serde(rename = "type")]
     pub kind: MonitorType,
-    /// What is being done to it.
+    /// Provisioning status: whether a change is in progress.
     pub provisioning_status: ProvisioningStatus,
-    /// How it does.
+    /// Operating status: whether it works.
     pub operating_status: OperatingStatus,
 }
 
@@ -95,9 +95,9 @@ pub struct MemberStatus {
     /// Name.
     #[serde(default, deserialize_with = "or_default")]
     pub name: String,
-    /// How it does.
+    /// Operating status: whether it works.
     pub operating_status: OperatingStatus,
-    /// What is being done to it.
+    /// Provisioning status: whether a change is in progress.
     pub provisioning_status: ProvisioningStatus,
     /// Address.
     pub address: String,

@@ -56,7 +56,7 @@ macro_rules! words {
 }
 
 words! {
-    /// What is being done to a resource.
+    /// Provisioning status of a resource.
     ProvisioningStatus {
         /// At rest: may be changed.
         Active = "ACTIVE",
@@ -74,14 +74,14 @@ words! {
 }
 
 impl ProvisioningStatus {
-    /// Tells whether a change is under way, so that nothing else may be changed.
+    /// Returns true if a change is under way, so that nothing else may be changed.
     pub fn is_pending(&self) -> bool {
         matches!(self, Self::PendingCreate | Self::PendingUpdate | Self::PendingDelete)
     }
 }
 
 words! {
-    /// How a resource does its work.
+    /// Operating status of a resource.
     OperatingStatus {
         /// Working.
         Online = "ONLINE",
@@ -139,7 +139,7 @@ words! {
 }
 
 words! {
-    /// How a member is chosen.
+    /// Load-balancing algorithm.
     LbAlgorithm {
         /// In turn, by weight.
         RoundRobin = "ROUND_ROBIN",
@@ -173,7 +173,7 @@ words! {
 }
 
 words! {
-    /// What keeps a client at its member.
+    /// Session persistence.
     PersistenceType {
         /// The client's address.
         SourceIp = "SOURCE_IP",

@@ -41,12 +41,12 @@ impl fmt::Display for Service {
     }
 }
 
-/// Whether a request changes the cloud.
+/// Kind of access: a read or a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// It changes nothing.
+    /// The request changes nothing.
     Read,
-    /// It changes something, and is sent through [`Op::mutate`](ccm_core::provider::Op::mutate).
+    /// The request changes something, and is sent through [`Op::mutate`](ccm_core::provider::Op::mutate).
     Write,
 }
 

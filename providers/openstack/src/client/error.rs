@@ -19,31 +19,33 @@ const UNKNOWN_PATH: &str = "The resource could not be found.";
 /// A request that failed. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct OpenStackError {
-    /// Which request.
+    /// Kind of the request.
     pub call: Call,
-    /// Method and path, without query.
+    /// Method and path of the request, without query.
     pub target: Arc<str>,
-    /// What happened.
+    /// Cause of the error.
     pub cause: ErrorCause,
 }
 
-/// Why a request failed.
+/// Cause of a failed request.
 #[derive(Clone, Debug)]
 pub enum ErrorCause {
-    /// The service rejected it, in its own format.
+    /// The service rejected the request, with an error in its own format.
     Response(Arc<ErrorResponse>),
-    /// The answer is not the service's: a proxy's page, a body that was cut, unexpected JSON. It is
-    /// unknown whether the object exists or the change was made.
+    /// The response is not the service's own, for example a proxy's page, a truncated body or
+    /// unexpected JSON. It does not prove that the object does not exist, or that the change was
+    /// not made.
     UnreliableResponse(UnreliableResponse),
-    /// No complete answer came.
+    /// There was no complete response.
     NoResponse(Arc<TransportError>),
     /// There is no token, or no endpoint in the catalog.
     Session(Arc<SessionError>),
-    /// Our own rate limit delays it for this long; it was not sent to the cloud.
+    /// Our own rate limiter delays the request for this long. It was not sent.
     RateLimited(Duration),
-    /// It must not be sent: no right to write, or the operation was cancelled.
+    /// The request must not be sent, because this process is not the leader or the operation was
+    /// cancelled.
     NotSent(CloudError),
-    /// It cannot be sent as it is.
+    /// The request is invalid and was not sent.
     Input(Box<str>),
 }
 
@@ -63,18 +65,18 @@ pub struct ErrorResponse {
     pub request_id: Option<Box<str>>,
 }
 
-/// An answer that proves nothing about the request.
+/// A response that proves nothing about the request.
 #[derive(Clone, Debug)]
 pub struct UnreliableResponse {
     /// Status.
     pub status: StatusCode,
-    /// What is wrong with the answer.
+    /// Description of what is wrong with the response.
     pub reason: Box<str>,
     /// `Retry-After`, where that is a number of seconds.
     pub retry_after: Option<Duration>,
 }
 
-/// Why a service cannot be used.
+/// An error that makes a service unusable.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SessionError {
     /// Keystone rejects the credentials.
@@ -90,9 +92,9 @@ pub enum SessionError {
     Unavailable {
         /// URL of Keystone.
         url: Box<str>,
-        /// What happened.
+        /// Description of the error.
         message: Box<str>,
-        /// How long to wait before the next request.
+        /// Delay before the next request, if Keystone requests one.
         retry_after: Option<Duration>,
     },
     /// The catalog does not have the service in this region and interface; the message lists what
@@ -213,7 +215,7 @@ impl fmt::Display for OpenStackError {
             ErrorCause::RateLimited(after) => {
                 write!(f, ": kept back for {after:?}, since the budget of requests is used up")
             }
-            ErrorCause::Input(words) => write!(f, ": {words}"),
+            ErrorCause::Input(message) => write!(f, ": {message}"),
         }
     }
 }

@@ -28,10 +28,10 @@ pub mod reason {
     pub const SERVICE: &str = "OpenStackServiceMissing";
 }
 
-/// What an error means, whatever the request was.
+/// Class of an error, independent of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
-    /// The object does not exist: the service itself says so, about the object.
+    /// The service itself reported that the object does not exist.
     NotFound,
     /// A load balancer is not in a state in which it may be changed (Octavia, 409).
     Immutable,
@@ -49,7 +49,7 @@ pub enum ErrorClass {
     Denied,
     /// Requests are sent too fast.
     Throttled,
-    /// The request was not sent; the source says why.
+    /// The request was not sent, for the reason in the source.
     NotSent,
     /// Everything else, and every unreliable response.
     Transient,

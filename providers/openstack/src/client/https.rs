@@ -18,14 +18,14 @@ use super::{
 };
 use crate::config::{Cloud, Tls, stamp};
 
-/// How often the TLS files are checked for changes.
+/// Interval at which the TLS files are checked for changes.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum length of an answer: a thousand servers take a few megabytes.
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
 /// Maximum time to connect, as part of the request's timeout.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Why the transport cannot be created.
+/// An error that prevents the transport from being created.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpsError {
     /// CA bundle or client certificate.
@@ -35,7 +35,7 @@ pub enum HttpsError {
     #[error("--user-agent {0:?} cannot be sent in a header")]
     Agent(String),
     /// The HTTP client rejects the settings.
-    #[error("the HTTP client cannot be made")]
+    #[error("the HTTP client cannot be created")]
     Client(#[source] reqwest::Error),
 }
 

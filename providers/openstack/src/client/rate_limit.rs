@@ -1,5 +1,5 @@
-//! Rate limits: how often requests may be sent, and how many at once, so that one program does not
-//! overload a cloud.
+//! Limits the rate of requests, and their number in flight, so that this program does not overload a
+//! cloud.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio::{
 use super::{Class, Service};
 use crate::config::{Limits, Rate};
 
-/// How long a rate is halved after the cloud throttled requests.
+/// Time for which a rate is halved after the cloud throttled requests.
 const HALVED_FOR: Duration = Duration::from_secs(30);
 /// Delay that is reported when too many requests are in flight.
 const MAX_IN_FLIGHT_WAIT: Duration = Duration::from_secs(2);
@@ -39,7 +39,7 @@ impl RateLimiters {
     /// Waits until a request may be sent, as long as the operation that it belongs to may sleep.
     ///
     /// # Errors
-    /// How long the wait would be, when it is longer than that; then no token was taken.
+    /// Returns the delay if it is longer than the operation may sleep. Then no token was taken.
     pub(super) async fn acquire(
         &self,
         op: &Op,

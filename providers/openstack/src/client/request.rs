@@ -4,7 +4,7 @@ use url::Url;
 
 use super::{Call, ErrorCause, OpenStackError};
 
-/// Which request, on what, and why.
+/// A request: its kind, path and query, and the reason for a change.
 ///
 /// ```
 /// # use ccm_openstack::client::{Call, Request};
@@ -80,8 +80,8 @@ impl<'a> Request<'a> {
             .iter()
             .find(|segment| segment.is_empty() || matches!(**segment, "." | ".."))
         {
-            let words = format!("{bad:?} cannot be part of the path {}", self.path.join("/"));
-            return Err(OpenStackError::new(self.call, ErrorCause::Input(words.into())));
+            let message = format!("{bad:?} cannot be part of the path {}", self.path.join("/"));
+            return Err(OpenStackError::new(self.call, ErrorCause::Input(message.into())));
         }
         let mut url = base.clone();
         match url.path_segments_mut() {

@@ -1,5 +1,4 @@
-//! Quick retries, for errors that go away within a second or two. Longer waits are left to the
-//! framework.
+//! Quick retries for errors that go away within a second or two. The framework does longer waits.
 
 use std::time::Duration;
 
@@ -7,18 +6,17 @@ use super::{Class, ErrorCause, ErrorClass, OpenStackError};
 
 /// Maximum number of attempts.
 pub(super) const ATTEMPTS: u32 = 4;
-/// Maximum of the first wait. It doubles, so that three waits take seven tenths of a second at
-/// most.
+/// Maximum of the first delay. It doubles, so that three delays take at most 0.7 seconds.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
-/// A read that took this long to fail is not sent again: others wait for its answer, and the next
-/// attempt would make them wait as long.
+/// A read that took this long to fail is not sent again, because others wait for its answer, and the
+/// next attempt could take as long.
 const MAX_RETRYABLE_READ_TIME: Duration = Duration::from_secs(5);
 
 /// Returns true if sending the request again is safe and may help, after an attempt that took this
 /// long.
 ///
-/// A change without an answer may have been made. It is not repeated here: the next reconcile reads
-/// the state first, and finds it or makes it again.
+/// A change without a response may have been made, so it is not repeated here. The next reconcile
+/// reads the state before it decides.
 pub(super) fn should_retry(class: Class, took: Duration, error: &OpenStackError) -> bool {
     let read = class == Class::Read && took < MAX_RETRYABLE_READ_TIME;
     match (&error.cause, error.class()) {
@@ -32,9 +30,9 @@ pub(super) fn should_retry(class: Class, took: Duration, error: &OpenStackError)
     }
 }
 
-/// Returns how long to wait after the given number of attempts: what the cloud requests, or a
-/// random time up to a limit that doubles, so that requests that failed together are not retried
-/// together.
+/// Returns the delay after the given number of attempts: the one that the cloud requests, or a
+/// random one up to a limit that doubles. Randomness keeps requests that failed together from being
+/// retried together.
 pub(super) fn delay(attempts: u32, jitter: f64, asked: Option<Duration>) -> Duration {
     let bound = FIRST_WAIT.mul_f64(f64::from(1_u32 << attempts.saturating_sub(1).min(8)));
     asked

@@ -16,7 +16,7 @@ use rustls::{
 
 use crate::config::{ClientPair, Tls};
 
-/// Why TLS cannot be set up.
+/// An error in the TLS settings.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
@@ -36,7 +36,7 @@ pub enum TlsError {
         key: &'static str,
         /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the error.
         reason: Box<str>,
     },
     /// The parts do not match, for example certificate and key.

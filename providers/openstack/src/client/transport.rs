@@ -1,4 +1,4 @@
-//! Interface between the client and what carries its HTTP requests.
+//! Interface between the client and the transport of its HTTP requests.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -17,11 +17,11 @@ pub trait Transport: Send + Sync + 'static {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError>;
 }
 
-/// There was no complete answer.
+/// An error because there was no complete response.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct TransportError {
-    /// What happened, with the host and without secrets.
+    /// Description of the error, with the host and without secrets.
     pub message: String,
     /// True when the request may have reached the service: a change may have been made.
     pub maybe_sent: bool,

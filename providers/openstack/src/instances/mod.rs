@@ -241,7 +241,7 @@ impl Instances for NovaInstances {
                 .await
                 .map_err(CloudError::from)
         };
-        // Answer every query from both.
+        // Build the result of every query.
         let mut statuses = Vec::with_capacity(queries.len());
         for query in queries {
             statuses.push(self.build_status(op, query, &servers, &ports).await);

@@ -22,22 +22,22 @@ use crate::{
     provider_id::ProviderId,
 };
 
-/// Maximum number of ports changed at the same time.
-const PORTS_AT_ONCE: usize = 4;
-/// Maximum number of times that a router is read again because it was changed meanwhile.
+/// Maximum number of ports that are changed concurrently.
+const MAX_CONCURRENT_PORTS: usize = 4;
+/// Maximum number of times that a router is read again because somebody changed it.
 const MAX_ATTEMPTS: usize = 3;
 
 /// A requested change of one route.
 #[derive(Clone, Debug)]
 enum RouteOperation {
-    /// Adds a route. With the ID of the node's server, where that is known.
+    /// Adds a route to a node, with the ID of the node's server if it is known.
     Add(ExtraRoute, Option<Box<str>>),
-    /// Removes a route. The network is removed from the address pairs of the next hop's port, if
-    /// that still exists.
+    /// Removes a route, and the network from the address pairs of the next hop's port if that still
+    /// exists.
     Remove(ExtraRoute),
 }
 
-/// Applies changes. Returns one result per change, in their order.
+/// Applies changes. Returns one result for each change, in the same order.
 pub(super) async fn apply(
     routes: &NeutronRoutes,
     op: &Op,
@@ -47,7 +47,7 @@ pub(super) async fn apply(
     // Operations that can still succeed, by their index in `changes`.
     let mut operations = BTreeMap::new();
     for (index, change) in changes.iter().enumerate() {
-        match operation(change) {
+        match parse_change(change) {
             Ok(operation) => {
                 operations.insert(index, operation);
                 answers.push(Ok(()));
@@ -62,12 +62,12 @@ pub(super) async fn apply(
         }
     }
     let all: Vec<RouteOperation> = operations.values().cloned().collect();
-    match change(routes, op, &all).await {
+    match update_router(routes, op, &all).await {
         Ok(()) => {}
-        // One of them was rejected: sent alone, each shows whether it was that one.
-        Err(error) if operations.len() > 1 && is_about_one(&error) => {
+        // Neutron rejected all because of one. Sent alone, each operation gets its own result.
+        Err(error) if operations.len() > 1 && may_concern_one_route(&error) => {
             for (index, operation) in operations {
-                answers[index] = change(routes, op, std::slice::from_ref(&operation))
+                answers[index] = update_router(routes, op, std::slice::from_ref(&operation))
                     .await
                     .map_err(|error| routes.with_router_hint(error));
             }
@@ -82,7 +82,7 @@ pub(super) async fn apply(
     answers
 }
 
-fn operation(change: &RouteChange) -> Result<RouteOperation, CloudError> {
+fn parse_change(change: &RouteChange) -> Result<RouteOperation, CloudError> {
     match change {
         RouteChange::Create { node, destination } => {
             let family = IpFamily::of(destination);
@@ -100,7 +100,7 @@ fn operation(change: &RouteChange) -> Result<RouteOperation, CloudError> {
             Ok(RouteOperation::Add(ExtraRoute { destination: destination.trunc(), next }, server))
         }
         RouteChange::Delete(route) => {
-            let hop = ExtraRoute::of_handle(&route.name).ok_or_else(|| {
+            let hop = ExtraRoute::parse_handle(&route.name).ok_or_else(|| {
                 CloudError::invalid_input(format!("{:?} is no handle of a route", route.name))
             })?;
             Ok(RouteOperation::Remove(hop))
@@ -108,8 +108,8 @@ fn operation(change: &RouteChange) -> Result<RouteOperation, CloudError> {
     }
 }
 
-/// Returns true if an error may be about a single route of a request.
-fn is_about_one(error: &OpenStackError) -> bool {
+/// Returns true if an error may concern only one route of a request.
+fn may_concern_one_route(error: &OpenStackError) -> bool {
     matches!(error.class(), ErrorClass::Invalid | ErrorClass::Quota | ErrorClass::Conflict)
 }
 
@@ -125,8 +125,8 @@ enum PairResult {
 }
 
 impl PairResult {
-    /// Returns why an operation has to wait for its port. A port that does not exist needs no
-    /// removal.
+    /// Returns the error of an operation that needs the port, or `None` if the route can be changed.
+    /// A removal does not need a port that does not exist.
     fn blocking_error(&self, operation: &RouteOperation) -> Option<CloudError> {
         match (self, operation) {
             (Self::Done, _)
@@ -180,7 +180,7 @@ async fn sync_address_pairs(
         .collect();
     stream::iter(jobs)
         .map(|(next, operations, port)| sync_port(routes, op, next, operations, port))
-        .buffer_unordered(PORTS_AT_ONCE)
+        .buffer_unordered(MAX_CONCURRENT_PORTS)
         .concat()
         .await
 }
@@ -200,7 +200,7 @@ async fn sync_port(
     let result = match port {
         None => PairResult::NoPort(next),
         Some(port) => {
-            let networks = PortNetworks::of(&operations);
+            let networks = PortNetworks::for_operations(&operations);
             match routes
                 .set_address_pairs(op, port, &networks.add, &networks.remove)
                 .await
@@ -248,7 +248,7 @@ struct PortNetworks {
 }
 
 impl PortNetworks {
-    fn of(operations: &[(usize, RouteOperation)]) -> Self {
+    fn for_operations(operations: &[(usize, RouteOperation)]) -> Self {
         let mut networks = Self::default();
         for (_, operation) in operations {
             match operation {
@@ -260,8 +260,8 @@ impl PortNetworks {
     }
 }
 
-/// Changes the router's routes.
-async fn change(
+/// Adds and removes routes of the router, and removes routes that conflict with the new ones.
+async fn update_router(
     routes: &NeutronRoutes,
     op: &Op,
     operations: &[RouteOperation],
@@ -276,8 +276,8 @@ async fn change(
     if update.is_empty() {
         return Ok(());
     }
-    // Without atomic changes each request replaces the whole list: those of this process run one
-    // after the other.
+    // Without atomic changes each request replaces the whole list, so this process sends one after
+    // the other.
     let _guard = if routes.extensions.atomic {
         None
     } else {
@@ -287,7 +287,8 @@ async fn change(
     loop {
         let router = routes.router(op).await?;
         let update = update.clone().with_conflicts_removed(&router.routes);
-        // Before the routes: once they are deleted nothing shows which port had the network.
+        // The pairs are removed before the routes. Without its route, nothing shows which port had
+        // the network.
         remove_address_pairs(routes, op, &update.to_remove(&router.routes), operations).await?;
         if routes.extensions.atomic {
             return update_atomically(routes, op, &update, &router.routes).await;
@@ -318,7 +319,7 @@ async fn remove_address_pairs(
     operations: &[RouteOperation],
 ) -> Result<(), OpenStackError> {
     let mut displaced: BTreeMap<IpAddr, BTreeSet<IpNet>> = BTreeMap::new();
-    for route in removed.iter().filter_map(ExtraRoute::of) {
+    for route in removed.iter().filter_map(ExtraRoute::from_neutron) {
         if !is_removal_requested(operations, &route) {
             displaced
                 .entry(route.next)

@@ -1,13 +1,13 @@
 //! Routes of a Neutron router.
 //!
-//! A router's routes carry no owner. A route belongs to the cluster if its next hop is an address
-//! of one of its nodes, or was one earlier in this process, or if no port of the router's networks
-//! has that address: a node left it behind. Every other route is unmanaged and is neither listed
-//! nor changed, unless it conflicts with a node's own pod network.
+//! Neutron records no owner for a route. A route belongs to the cluster if its next hop is an
+//! address of one of its nodes, or was one earlier in this process. If no port of the router's
+//! networks has the address, a deleted node left the route behind. Every other route is unmanaged,
+//! and is neither listed nor changed unless it conflicts with a node's own pod network.
 //!
 //! A node's port accepts packets from its pods only if the pods' network is among the port's
-//! allowed address pairs. They are changed before the route, so that an interrupted change is found
-//! again by its route.
+//! allowed address pairs. These are changed before the route, so that the next sync finds an
+//! interrupted change by its route.
 
 mod apply;
 pub mod plan;
@@ -34,12 +34,12 @@ use tokio::time::Instant;
 use self::plan::UnownedAddress;
 use crate::client::{Call, Client, OpenStackError, Request};
 
-/// How long an address counts as foreign before it is checked again.
+/// Time for which an address counts as foreign before it is checked again.
 const FOREIGN_TTL: Duration = Duration::from_secs(300);
-/// Maximum number of addresses of former nodes that are remembered.
+/// Maximum number of addresses of former nodes that are recorded.
 const MAX_FORMER: usize = 20_000;
 
-/// What the network service supports for routes.
+/// Extensions of the network service that routes can use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extensions {
     /// Routes are added and removed one by one (`extraroute-atomic`).
@@ -51,10 +51,10 @@ pub struct Extensions {
 }
 
 impl Extensions {
-    /// Queries the network service; `None` when its routers have no routes at all.
+    /// Requests the list of extensions. Returns `None` if routers do not support routes at all.
     ///
     /// # Errors
-    /// Neutron's error.
+    /// Returns Neutron's error.
     pub async fn detect(client: &Client, op: &Op) -> Result<Option<Self>, OpenStackError> {
         let request = Request::new(Call::ExtensionList, &["extensions"]);
         let extensions: Vec<Extension> = client.get_all(op, &request).await?;
@@ -86,14 +86,14 @@ pub struct NeutronRoutes {
 
 #[derive(Default)]
 struct AddressHistory {
-    /// Addresses that nodes have had while this process runs.
+    /// Addresses that nodes have had since this process started.
     former_node_addresses: BTreeSet<IpAddr>,
-    /// Addresses of other ports, and since when that is known.
+    /// Addresses of ports that are no node's, with the time when they were checked.
     foreign_addresses: BTreeMap<IpAddr, Instant>,
 }
 
 impl NeutronRoutes {
-    /// Creates the capability.
+    /// Creates the routes of a router.
     pub fn new(client: Client, router: Box<str>, extensions: Extensions) -> Self {
         Self {
             client,
@@ -111,7 +111,7 @@ impl NeutronRoutes {
             .await
     }
 
-    /// Finds out who has the addresses that no node has.
+    /// Classifies next hops that no node has, by the ports that have them.
     async fn classify_unowned(
         &self,
         op: &Op,
@@ -147,7 +147,7 @@ impl NeutronRoutes {
                 UnownedAddress::Leftover
             };
             if kind == UnownedAddress::Foreign {
-                tracing::info!(router = %self.router, next_hop = %ip, "a route leads to a port that is no node's, and is left alone");
+                tracing::info!(router = %self.router, next_hop = %ip, "a route leads to a port of no node, it is not managed");
                 history.foreign_addresses.insert(ip, now);
             }
             classified.insert(ip, kind);
@@ -155,8 +155,7 @@ impl NeutronRoutes {
         Ok(classified)
     }
 
-    /// Adds an explanation if the router does not exist: nothing works until the configuration is
-    /// corrected.
+    /// Explains the error if the router does not exist, because then the configuration is wrong.
     fn with_router_hint(&self, error: OpenStackError) -> CloudError {
         if error.is_not_found() {
             let message = format!(
@@ -172,7 +171,7 @@ impl NeutronRoutes {
 #[async_trait]
 impl Routes for NeutronRoutes {
     async fn list(&self, op: &Op, nodes: &[Arc<NodeView>]) -> Result<Vec<Route>, CloudError> {
-        let owners = plan::owners(nodes);
+        let owners = plan::map_owners(nodes);
         {
             let mut history = self.address_history.lock();
             if history.former_node_addresses.len() > MAX_FORMER {
@@ -185,9 +184,9 @@ impl Routes for NeutronRoutes {
             .await
             .map_err(|error| self.with_router_hint(error))?;
         let unowned = self
-            .classify_unowned(op, plan::unowned_addresses(&router.routes, &owners))
+            .classify_unowned(op, plan::find_unowned_addresses(&router.routes, &owners))
             .await?;
-        Ok(plan::listed(&router.routes, &owners, &unowned))
+        Ok(plan::list_cluster_routes(&router.routes, &owners, &unowned))
     }
 
     async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {

@@ -1,4 +1,5 @@
-//! What a router's routes mean for the cluster, and which requests bring them to the desired state.
+//! Finds the router's routes that belong to the cluster, and plans the updates that change them to
+//! the desired state. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,14 +26,14 @@ pub struct ExtraRoute {
 }
 
 impl ExtraRoute {
-    /// Returns the handle that the framework keeps. It finds this route again when its node is
+    /// Returns the handle that the framework keeps. It identifies the route even after its node was
     /// deleted.
     pub fn handle(&self) -> String {
         format!("{} via {}", self.destination, self.next)
     }
 
-    /// Parses Neutron's route; `None` if it has an invalid network or address.
-    pub fn of(route: &neutron::Route) -> Option<Self> {
+    /// Parses Neutron's route. Returns `None` if a network or address is invalid.
+    pub fn from_neutron(route: &neutron::Route) -> Option<Self> {
         let destination: IpNet = route.destination.parse().ok()?;
         Some(Self {
             destination: destination.trunc(),
@@ -40,7 +41,7 @@ impl ExtraRoute {
         })
     }
 
-    /// Returns it in Neutron's form.
+    /// Converts the route to Neutron's form.
     pub fn to_neutron(&self) -> neutron::Route {
         neutron::Route {
             destination: self.destination.to_string(),
@@ -49,7 +50,7 @@ impl ExtraRoute {
     }
 
     /// Parses a handle.
-    pub fn of_handle(text: &str) -> Option<Self> {
+    pub fn parse_handle(text: &str) -> Option<Self> {
         let (destination, next) = text.split_once(" via ")?;
         Some(Self {
             destination: destination.parse().ok()?,
@@ -63,18 +64,19 @@ pub fn next_hop(node: &NodeView, family: IpFamily) -> Option<IpAddr> {
     first_address(node, AddressType::InternalIp, Some(family))
 }
 
-/// What is known about a next hop that no node has.
+/// Kind of a next hop that no node has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnownedAddress {
-    /// No port of the router's networks has it, or a node had it while this process runs: the route
-    /// is an orphan.
+    /// No port of the router's networks has the address, or a node had it since this process
+    /// started. The route is an orphan.
     Leftover,
-    /// Something else has it. The route does not belong to the cluster.
+    /// A port of something else has the address. The route does not belong to the cluster.
     Foreign,
 }
 
-/// Returns the node's name for each address of a node. An address of two nodes belongs to neither.
-pub fn owners(nodes: &[Arc<NodeView>]) -> BTreeMap<IpAddr, Option<Arc<str>>> {
+/// Maps the addresses of all nodes to their names. An address of two nodes belongs to neither, and
+/// is mapped to `None`.
+pub fn map_owners(nodes: &[Arc<NodeView>]) -> BTreeMap<IpAddr, Option<Arc<str>>> {
     let mut owners: BTreeMap<IpAddr, Option<Arc<str>>> = BTreeMap::new();
     for node in nodes {
         let ips: BTreeSet<IpAddr> = node
@@ -93,27 +95,27 @@ pub fn owners(nodes: &[Arc<NodeView>]) -> BTreeMap<IpAddr, Option<Arc<str>>> {
 }
 
 /// Finds next hops that no node has.
-pub fn unowned_addresses(
+pub fn find_unowned_addresses(
     routes: &[neutron::Route],
     owners: &BTreeMap<IpAddr, Option<Arc<str>>>,
 ) -> BTreeSet<IpAddr> {
     routes
         .iter()
-        .filter_map(ExtraRoute::of)
+        .filter_map(ExtraRoute::from_neutron)
         .map(|hop| hop.next)
         .filter(|next| !owners.contains_key(next))
         .collect()
 }
 
 /// Lists the router's routes that belong to the cluster: those that lead to nodes, and orphans of
-/// deleted nodes. Routes of others are left out, so that nobody deletes them.
-pub fn listed(
+/// deleted nodes. Leaves out other routes, because the framework would delete them.
+pub fn list_cluster_routes(
     routes: &[neutron::Route],
     owners: &BTreeMap<IpAddr, Option<Arc<str>>>,
     unowned: &BTreeMap<IpAddr, UnownedAddress>,
 ) -> Vec<Route> {
     let mut listed = Vec::new();
-    for route in routes.iter().filter_map(ExtraRoute::of) {
+    for route in routes.iter().filter_map(ExtraRoute::from_neutron) {
         match owners.get(&route.next) {
             Some(Some(node)) => listed.push(to_route(&route, Some(node.clone()))),
             // Two nodes have the address.
@@ -160,7 +162,7 @@ impl RouteUpdate {
     pub fn with_conflicts_removed(mut self, current: &[neutron::Route]) -> Self {
         let destinations: BTreeSet<IpNet> =
             self.add.iter().map(|route| route.destination).collect();
-        for route in current.iter().filter_map(ExtraRoute::of) {
+        for route in current.iter().filter_map(ExtraRoute::from_neutron) {
             if destinations.contains(&route.destination) && !self.add.contains(&route) {
                 self.remove.insert(route);
             }
@@ -170,7 +172,10 @@ impl RouteUpdate {
 
     /// Returns what has to be added to `current`.
     pub fn to_add(&self, current: &[neutron::Route]) -> Vec<neutron::Route> {
-        let existing: BTreeSet<ExtraRoute> = current.iter().filter_map(ExtraRoute::of).collect();
+        let existing: BTreeSet<ExtraRoute> = current
+            .iter()
+            .filter_map(ExtraRoute::from_neutron)
+            .collect();
         self.add
             .difference(&existing)
             .map(ExtraRoute::to_neutron)
@@ -181,7 +186,9 @@ impl RouteUpdate {
     pub fn to_remove(&self, current: &[neutron::Route]) -> Vec<neutron::Route> {
         current
             .iter()
-            .filter(|route| ExtraRoute::of(route).is_some_and(|route| self.removes(&route)))
+            .filter(|route| {
+                ExtraRoute::from_neutron(route).is_some_and(|route| self.removes(&route))
+            })
             .cloned()
             .collect()
     }

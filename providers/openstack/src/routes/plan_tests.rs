@@ -55,7 +55,7 @@ fn routes_are_the_clusters_by_their_next_hop() {
         .into_iter()
         .map(|(ip, stray)| (ip.parse().unwrap(), stray))
         .collect();
-    let found: Vec<_> = listed(&routes, &owners(&nodes), &strays)
+    let found: Vec<_> = list_cluster_routes(&routes, &map_owners(&nodes), &strays)
         .into_iter()
         .map(|route| {
             (route.destination.to_string(), route.node.map(|n| n.to_string()), route.blackhole)
@@ -72,15 +72,15 @@ fn routes_are_the_clusters_by_their_next_hop() {
 fn an_address_that_two_nodes_claim_makes_no_route_theirs() {
     let nodes = [node("a", &["10.0.0.1"]), node("b", &["10.0.0.1"])];
     let routes = [route("10.244.0.0/24", "10.0.0.1")];
-    assert_eq!(listed(&routes, &owners(&nodes), &BTreeMap::new()), []);
+    assert_eq!(list_cluster_routes(&routes, &map_owners(&nodes), &BTreeMap::new()), []);
 }
 
 #[test]
 fn handles_find_their_route_again() {
     for hop in [hop("10.244.0.0/24", "10.0.0.1"), hop("fd00:1::/64", "2001:db8::1")] {
-        assert_eq!(ExtraRoute::of_handle(&hop.handle()), Some(hop));
+        assert_eq!(ExtraRoute::parse_handle(&hop.handle()), Some(hop));
     }
-    assert_eq!(ExtraRoute::of_handle("10.244.0.0/24"), None);
+    assert_eq!(ExtraRoute::parse_handle("10.244.0.0/24"), None);
 }
 
 #[test]
@@ -148,7 +148,7 @@ proptest! {
         let before: Vec<neutron::Route> = now.iter().map(ExtraRoute::to_neutron).collect();
         let change = RouteUpdate { add, remove };
         let after = change.full_list(&before).unwrap_or_else(|| before.clone());
-        let hops: Vec<ExtraRoute> = after.iter().filter_map(ExtraRoute::of).collect();
+        let hops: Vec<ExtraRoute> = after.iter().filter_map(ExtraRoute::from_neutron).collect();
         prop_assert!(change.add.iter().all(|hop| hops.contains(hop)));
         prop_assert!(change.remove.iter().all(|hop| change.add.contains(hop) || !hops.contains(hop)));
         let untouched = |hop: &&ExtraRoute| !change.add.contains(hop) && !change.remove.contains(hop);

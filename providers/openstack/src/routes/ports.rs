@@ -1,4 +1,4 @@
-//! Ports on the networks of the router.
+//! Finds ports on the networks of the router, and changes their address pairs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,14 +12,14 @@ use openstack_api::neutron::{AddressPair, Port, PortUpdate};
 use super::{NeutronRoutes, plan};
 use crate::client::{Call, OpenStackError, Request};
 
-/// Maximum number of addresses in one request: 50 of IPv6 make a URL of 4 kB.
+/// Maximum number of addresses in one request. With 50 IPv6 addresses the URL has 4 kB.
 const MAX_ADDRESSES: usize = 50;
-/// Maximum number of times that a port is read again because it was changed meanwhile.
+/// Maximum number of times that a port is read again because somebody changed it.
 const MAX_ATTEMPTS: usize = 3;
 
 impl NeutronRoutes {
-    /// Finds the ports that have each address, among those on the router's networks. Several may
-    /// have the same one: Neutron allows that on networks with overlapping subnets.
+    /// Finds the ports with each address on the router's networks. Several ports may have the same
+    /// address, which Neutron allows on networks with overlapping subnets.
     pub(super) async fn ports(
         &self,
         op: &Op,
@@ -51,7 +51,7 @@ impl NeutronRoutes {
                     port.fixed_ips.iter().map(|ip| ip.ip_address).collect();
                 for ip in port_ips.intersection(ips) {
                     let ports = found.entry(*ip).or_default();
-                    // A port is in several answers if it has addresses of several requests.
+                    // A port with several of the addresses may be in several responses.
                     if !ports.iter().any(|listed| listed.id == port.id) {
                         ports.push(port.clone());
                     }
@@ -78,8 +78,7 @@ impl NeutronRoutes {
         Ok(unique)
     }
 
-    /// Makes a port accept packets from the networks in `add`, and no longer from those in
-    /// `remove`.
+    /// Lets a port accept packets from the networks in `add`, and no longer from those in `remove`.
     pub(super) async fn set_address_pairs(
         &self,
         op: &Op,

@@ -1,4 +1,4 @@
-//! The catalog: URLs of the services.
+//! Finds the URLs of services in the catalog.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
@@ -26,43 +26,43 @@ fn is_in(endpoint: &CatalogEndpoint, region: &str) -> bool {
             .any(|own| own == region)
 }
 
-/// Finds the URL of a service. Without a region, the first endpoint of the interface is taken.
+/// Finds the URL of a service. Without a region, returns the first endpoint of the interface.
 ///
 /// # Errors
-/// There is no such endpoint; the message lists what there is.
+/// Returns an error if there is no such endpoint. The message lists what the catalog has.
 pub(super) fn find(
     catalog: &[CatalogService],
     service: Service,
-    wanted: &str,
+    region_name: &str,
     interface: Interface,
 ) -> Result<Url, SessionError> {
     let own = catalog
         .iter()
-        .filter(|entry| names(service).contains(&entry.kind.as_str()));
+        .filter(|entry| catalog_types(service).contains(&entry.kind.as_str()));
     let endpoints: Vec<&CatalogEndpoint> = own.flat_map(|entry| &entry.endpoints).collect();
     let found = endpoints
         .iter()
-        .find(|e| e.interface == interface.as_str() && is_in(e, wanted));
+        .find(|e| e.interface == interface.as_str() && is_in(e, region_name));
     let Some(found) = found else {
         return Err(SessionError::NoEndpoint(
-            missing(catalog, &endpoints, service, wanted, interface).into(),
+            describe_missing(catalog, &endpoints, service, region_name, interface).into(),
         ));
     };
     let url = Url::parse(&found.url)
         .ok()
         .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     url.ok_or_else(|| {
-        let words = format!(
+        let message = format!(
             "the catalog's {} endpoint of {service} is no URL: {:?}",
             interface.as_str(),
             found.url
         );
-        SessionError::NoEndpoint(words.into())
+        SessionError::NoEndpoint(message.into())
     })
 }
 
-/// Catalog types of a service: the current one and older ones.
-fn names(service: Service) -> &'static [&'static str] {
+/// Returns the types of a service in the catalog: the current one and older ones.
+fn catalog_types(service: Service) -> &'static [&'static str] {
     match service {
         Service::Compute => &["compute"],
         Service::Network => &["network"],
@@ -72,16 +72,16 @@ fn names(service: Service) -> &'static [&'static str] {
     }
 }
 
-fn missing(
+fn describe_missing(
     catalog: &[CatalogService],
     endpoints: &[&CatalogEndpoint],
     service: Service,
-    wanted: &str,
+    region_name: &str,
     interface: Interface,
 ) -> String {
     let mut message = format!("the catalog has no {} endpoint of {service}", interface.as_str());
-    if !wanted.is_empty() {
-        let _ = write!(message, " in region {wanted:?}");
+    if !region_name.is_empty() {
+        let _ = write!(message, " in region {region_name:?}");
     }
     let existing: BTreeSet<String> = endpoints
         .iter()
@@ -120,15 +120,15 @@ pub(super) fn with_version(service: Service, endpoint: &Url) -> Url {
             Some(rest) => segments.extend(&rest),
             None => segments.push(own),
         };
-        if version_end(endpoint, tail) {
+        if lacks_tail(endpoint, tail) {
             segments.extend(tail);
         }
     }
     url
 }
 
-/// Returns true if the URL lacks the tail.
-fn version_end(endpoint: &Url, tail: &[&str]) -> bool {
+/// Returns true if the last segment of the URL is not the last one of the tail.
+fn lacks_tail(endpoint: &Url, tail: &[&str]) -> bool {
     let last = endpoint
         .path()
         .trim_end_matches('/')
@@ -138,7 +138,7 @@ fn version_end(endpoint: &Url, tail: &[&str]) -> bool {
     tail.last().is_some_and(|tail| *tail != last)
 }
 
-/// Splits a URL into the part before its version, and the version with what follows.
+/// Splits a URL before its version. The second part is the version and the segments after it.
 pub(super) fn split(endpoint: &Url) -> (Url, Option<Vec<String>>) {
     let segments: Vec<String> = endpoint
         .path()
@@ -155,7 +155,7 @@ pub(super) fn split(endpoint: &Url) -> (Url, Option<Vec<String>>) {
     (root, at.map(|at| segments[at..].to_vec()))
 }
 
-/// Returns true if a segment is a version: `v2`, `v2.1`, `v3`.
+/// Returns true if a segment is a version, such as `v2` or `v2.1`.
 fn is_version(segment: &str) -> bool {
     let Some(number) = segment.strip_prefix('v') else {
         return false;

@@ -1,5 +1,5 @@
-//! Version discovery: Nova's microversion decides what servers look like, Octavia's version decides
-//! which features are used.
+//! Discovers versions. Nova's microversion determines the fields of servers, and Octavia's version
+//! the features that may be used.
 
 use std::{fmt, sync::Arc};
 
@@ -24,11 +24,11 @@ use crate::client::{
 pub struct Microversion(pub u16, pub u16);
 
 impl Microversion {
-    /// Supported by every Nova: flavors are IDs.
+    /// Every Nova supports this one. Servers show only their flavor's ID.
     pub const BASE: Self = Self(2, 1);
-    /// Servers include their flavor's name.
+    /// Servers show their flavor's name.
     pub const FLAVORS: Self = Self(2, 47);
-    /// Servers in a cell that is down are listed, with status `UNKNOWN`.
+    /// Lists contain servers in a cell that is down, with status `UNKNOWN`.
     pub const DOWN_CELLS: Self = Self(2, 69);
 }
 
@@ -61,7 +61,7 @@ pub(super) struct DiscoveredVersions {
     octavia: DiscoverOnce<OctaviaVersion>,
 }
 
-/// A value that is requested once, by one request for all who need it.
+/// A value that is requested once, and cached for a URL.
 struct DiscoverOnce<T> {
     cached: Mutex<Option<(Url, Arc<T>)>>,
     request_lock: AsyncMutex<()>,
@@ -105,7 +105,7 @@ impl<T> DiscoverOnce<T> {
     }
 }
 
-/// How to address Nova.
+/// Nova's URL and the microversion to use.
 #[derive(Debug)]
 pub(super) struct Compute {
     pub base: Url,
@@ -113,8 +113,7 @@ pub(super) struct Compute {
 }
 
 impl Compute {
-    /// Returns the old version header and the new one: each release supports one of them, most
-    /// support both.
+    /// Returns the old version header and the new one. Every release supports at least one of them.
     pub(super) fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if self.version > Microversion::BASE {
@@ -132,7 +131,7 @@ impl Compute {
     }
 }
 
-/// The version documents of all services: one version, or several.
+/// A version document in one of the forms that services use, with one or several versions.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Document {
@@ -153,10 +152,10 @@ impl Document {
 }
 
 impl Session {
-    /// Returns the microversion in which servers are read.
+    /// Returns the microversion of requests to Nova.
     ///
     /// # Errors
-    /// Nova does not list its versions.
+    /// Returns an error if Nova does not list its versions.
     pub async fn microversion(&self) -> Result<Microversion, OpenStackError> {
         let endpoint = self.endpoint(Service::Compute).await?;
         Ok(self.compute(&endpoint).await?.version)
@@ -165,7 +164,7 @@ impl Session {
     /// Returns the newest version of Octavia's API.
     ///
     /// # Errors
-    /// Octavia does not list its versions.
+    /// Returns an error if Octavia does not list its versions.
     pub async fn octavia(&self) -> Result<OctaviaVersion, OpenStackError> {
         let endpoint = self.endpoint(Service::LoadBalancer).await?;
         let version = self
@@ -229,8 +228,9 @@ impl Session {
             .send_unauthenticated(call, Method::GET, url, Bytes::new(), &[])
             .await?;
         let target: Arc<str> = format!("GET {}", display_url(url)).into();
-        Document::read(response.body())
-            .map_err(|words| OpenStackError::unreliable(call, &target, response.status(), words))
+        Document::read(response.body()).map_err(|message| {
+            OpenStackError::unreliable(call, &target, response.status(), message)
+        })
     }
 }
 
@@ -239,8 +239,8 @@ fn version_error(call: Call, message: String) -> OpenStackError {
     OpenStackError::new(call, ErrorCause::Session(Arc::new(error)))
 }
 
-/// Chooses the microversion: the lowest that shows what is needed, so that newer releases change
-/// nothing.
+/// Chooses the lowest microversion with the needed fields, so that newer releases of Nova behave the
+/// same.
 fn choose_microversion(version: &Version) -> Microversion {
     let newest = Microversion::read(version.version.as_deref()).unwrap_or(Microversion::BASE);
     let oldest = Microversion::read(version.min_version.as_deref()).unwrap_or(Microversion::BASE);
@@ -250,8 +250,8 @@ fn choose_microversion(version: &Version) -> Microversion {
         .unwrap_or(oldest)
 }
 
-/// Finds Keystone v3 in its list of versions. The host stays the configured one, so that secrets
-/// are sent nowhere else.
+/// Finds Keystone v3 in its list of versions. Keeps the configured host, so that secrets are sent to
+/// no other.
 pub(super) fn identity(root: &Url, body: &[u8]) -> Result<Url, String> {
     let versions = Document::read(body)?;
     let Some(version) = versions.iter().find(|version| is_usable_identity(version)) else {
@@ -281,7 +281,7 @@ fn is_usable_identity(version: &Version) -> bool {
             .any(|status| version.status.eq_ignore_ascii_case(status))
 }
 
-/// Returns the URL with a slash at the end, as version documents need it.
+/// Returns the URL with a slash at the end, which version documents need.
 pub(super) fn with_slash(url: &Url) -> Url {
     let mut url = url.clone();
     if !url.path().ends_with('/') {

@@ -1,5 +1,5 @@
-//! Tokens and the catalog: one token for the process, renewed before it expires or when a service
-//! rejects it.
+//! The token of the process and its catalog. The token is renewed before it expires, and when a
+//! service rejects it.
 
 mod catalog;
 mod discovery;
@@ -22,10 +22,10 @@ use crate::config::{Auth, Cloud, Interface};
 
 /// First back-off after Keystone issued no token; doubles up to [`MAX_BACKOFF`].
 const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
-/// Longest back-off. It is also used when credentials were rejected, since many wrong attempts lock
-/// a user out.
+/// Maximum back-off. It is also used after credentials were rejected, since many failed attempts
+/// may lock the user out.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
-/// How long no new token is requested for a service that rejects fresh tokens.
+/// Time for which no new token is requested for a service that rejects fresh tokens.
 const REJECTED_TOKEN_BACKOFF: Duration = Duration::from_secs(10);
 /// A token is renewed when less than this, or less than a tenth of its lifetime, is left.
 const RENEW_BEFORE_EXPIRY: Duration = Duration::from_secs(300);
@@ -36,7 +36,7 @@ pub trait Credentials: Send + Sync + 'static {
     /// Returns the current credentials.
     ///
     /// # Errors
-    /// They cannot be read: which file, and why.
+    /// Returns a message with the file that cannot be read, and the reason.
     fn read(&self) -> Result<Auth, Box<str>>;
 
     /// Returns a number that changes when the credentials may have changed. That ends a back-off
@@ -60,9 +60,9 @@ pub struct Session {
     region: Box<str>,
     interface: Interface,
     scoped_token: Mutex<Option<Arc<ScopedToken>>>,
-    /// Held while a token is requested: one request for all who need it.
+    /// Held while a token is requested, so that there is one request for all who need a token.
     renewal: AsyncMutex<TokenRenewal>,
-    /// When services rejected a fresh token.
+    /// Times when services rejected a fresh token.
     token_rejections: Mutex<BTreeMap<Service, Instant>>,
     versions: DiscoveredVersions,
 }
@@ -71,15 +71,15 @@ pub struct Session {
 struct TokenRenewal {
     generation: u64,
     failure: Option<AuthFailure>,
-    /// Keystone's versioned URL that was discovered, with the configured URL that has no version.
-    found: Option<(Url, Url)>,
+    /// The configured URL of Keystone, and the versioned URL that was discovered for it.
+    keystone_url: Option<(Url, Url)>,
 }
 
 struct AuthFailure {
     error: Arc<SessionError>,
-    pause: Duration,
+    backoff: Duration,
     until: Instant,
-    stamp: u64,
+    file_version: u64,
 }
 
 /// A token with its catalog.
@@ -88,7 +88,7 @@ pub(super) struct ScopedToken {
     generation: u64,
     renew_at: Instant,
     expires_at: Instant,
-    /// URLs of the services, with their versions where the catalog has them.
+    /// URLs of the services, as they are in the catalog.
     endpoints: BTreeMap<Service, Result<Url, Arc<SessionError>>>,
 }
 
@@ -118,10 +118,10 @@ impl Session {
         }
     }
 
-    /// Gets a token, unless there is one.
+    /// Requests a token, unless there is a valid one.
     ///
     /// # Errors
-    /// Keystone's error response, or why there is none.
+    /// Returns Keystone's error response, or the reason why there is none.
     pub async fn authenticate(&self) -> Result<(), OpenStackError> {
         self.current().await.map(drop)
     }
@@ -129,7 +129,7 @@ impl Session {
     /// Returns the URL of a service, as it is in the catalog.
     ///
     /// # Errors
-    /// The catalog does not have the service; the message says what it has.
+    /// Returns an error if the catalog lacks the service. The message lists what the catalog has.
     pub async fn endpoint(&self, service: Service) -> Result<Url, OpenStackError> {
         let call = Call::TokenCreate;
         let token = self.current().await?;
@@ -143,19 +143,19 @@ impl Session {
         let token = self.scoped_token.lock().clone();
         let now = Instant::now();
         match token {
-            Some(signed) if now < signed.renew_at => Ok(signed),
-            Some(signed) if now < signed.expires_at => {
-                // If another task is renewing it, this one is still valid.
+            Some(token) if now < token.renew_at => Ok(token),
+            Some(token) if now < token.expires_at => {
+                // Another task is renewing the token, and this one is still valid.
                 let Ok(renewal) = self.renewal.try_lock() else {
-                    return Ok(signed);
+                    return Ok(token);
                 };
-                let renewed = self.renew(renewal, Some(signed.generation)).await;
+                let renewed = self.renew(renewal, Some(token.generation)).await;
                 renewed.or_else(|error| {
                     tracing::warn!(
                         error = &*error as &dyn std::error::Error,
                         "the token cannot be renewed yet"
                     );
-                    Ok(signed)
+                    Ok(token)
                 })
             }
             old => {
@@ -168,19 +168,19 @@ impl Session {
         }
     }
 
-    /// Returns another token than this one, which a service rejected.
+    /// Returns a new token in place of one that a service rejected.
     pub(super) async fn renew_rejected(
         &self,
         old: &ScopedToken,
         service: Service,
     ) -> Result<Arc<ScopedToken>, OpenStackError> {
         let failed = |error| OpenStackError::new(Call::TokenCreate, ErrorCause::Session(error));
-        let refused = self.token_rejections.lock().get(&service).copied();
-        if refused.is_some_and(|at| at.elapsed() < REJECTED_TOKEN_BACKOFF) {
-            let words =
+        let rejected_at = self.token_rejections.lock().get(&service).copied();
+        if rejected_at.is_some_and(|at| at.elapsed() < REJECTED_TOKEN_BACKOFF) {
+            let message =
                 format!("the {service} service does not accept tokens that were just issued");
-            let url = shown_or_none(old.endpoints.get(&service));
-            return Err(failed(Arc::new(SessionError::Denied { url, message: words.into() })));
+            let url = display_endpoint(old.endpoints.get(&service));
+            return Err(failed(Arc::new(SessionError::Denied { url, message: message.into() })));
         }
         let renewal = self.renewal.lock().await;
         self.renew(renewal, Some(old.generation))
@@ -193,7 +193,7 @@ impl Session {
         self.token_rejections.lock().insert(service, Instant::now());
     }
 
-    /// Requests a token, unless there is one of another generation.
+    /// Requests a token, unless another task has already replaced the one of this generation.
     async fn renew(
         &self,
         mut renewal: tokio::sync::MutexGuard<'_, TokenRenewal>,
@@ -203,34 +203,34 @@ impl Session {
             .scoped_token
             .lock()
             .clone()
-            .filter(|signed| Some(signed.generation) != generation)
+            .filter(|token| Some(token.generation) != generation)
         {
             return Ok(token);
         }
         let file_version = self.credentials.file_version();
         let failure = renewal.failure.as_ref();
-        if let Some(failure) = failure
-            .filter(|failure| Instant::now() < failure.until && failure.stamp == file_version)
-        {
+        if let Some(failure) = failure.filter(|failure| {
+            Instant::now() < failure.until && failure.file_version == file_version
+        }) {
             return Err(failure.error.clone());
         }
         match self.request_token(&mut renewal).await {
-            Ok(signed) => {
+            Ok(token) => {
                 renewal.failure = None;
-                let signed = Arc::new(signed);
-                *self.scoped_token.lock() = Some(signed.clone());
-                Ok(signed)
+                let token = Arc::new(token);
+                *self.scoped_token.lock() = Some(token.clone());
+                Ok(token)
             }
             Err(error) => {
-                let pause = renewal
+                let grown = renewal
                     .failure
                     .as_ref()
-                    .map_or(INITIAL_BACKOFF, |failure| failure.pause * 2);
-                let pause = error.pause(pause);
+                    .map_or(INITIAL_BACKOFF, |failure| failure.backoff * 2);
+                let backoff = error.backoff(grown);
                 let error = Arc::new(error);
-                let until = Instant::now() + pause;
+                let until = Instant::now() + backoff;
                 renewal.failure =
-                    Some(AuthFailure { error: error.clone(), pause, until, stamp: file_version });
+                    Some(AuthFailure { error: error.clone(), backoff, until, file_version });
                 Err(error)
             }
         }
@@ -270,19 +270,19 @@ impl ScopedToken {
 }
 
 impl SessionError {
-    /// Returns how long to back off; `pause` is a delay that grows.
-    fn pause(&self, pause: Duration) -> Duration {
+    /// Returns the back-off after this error. `grown` is the back-off that grows with each attempt.
+    fn backoff(&self, grown: Duration) -> Duration {
         match self {
             Self::Unavailable { retry_after: Some(after), .. } => {
-                (*after).clamp(pause.min(MAX_BACKOFF), MAX_BACKOFF)
+                (*after).clamp(grown.min(MAX_BACKOFF), MAX_BACKOFF)
             }
             Self::Denied { .. } => MAX_BACKOFF,
-            _ => pause.min(MAX_BACKOFF),
+            _ => grown.min(MAX_BACKOFF),
         }
     }
 }
 
-fn shown_or_none(endpoint: Option<&Result<Url, Arc<SessionError>>>) -> Box<str> {
+fn display_endpoint(endpoint: Option<&Result<Url, Arc<SessionError>>>) -> Box<str> {
     endpoint
         .and_then(|endpoint| endpoint.as_ref().ok())
         .map(super::display_url::display_url)

@@ -29,7 +29,7 @@ impl Session {
         renewal: &mut TokenRenewal,
     ) -> Result<ScopedToken, SessionError> {
         let auth = self.credentials.read().map_err(SessionError::Credentials)?;
-        let base = self.keystone(&auth, renewal).await?;
+        let base = self.keystone_url(&auth, renewal).await?;
         let mut url = base;
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(["auth", "tokens"]);
@@ -43,19 +43,19 @@ impl Session {
             .map_err(|error| auth_error(&url, &error))?;
         let token = response.headers().get(SUBJECT_TOKEN).cloned();
         let read = body::unwrap_envelope::<Token>(response.body(), Call::TokenCreate.key());
-        // Without the parser's own message, which repeats parts of the answer.
+        // The parser's message is left out, because it quotes the response.
         let (Some(mut header), Ok(read)) = (token, read) else {
-            let words =
+            let message =
                 "the answer is no token of Keystone v3 (X-Subject-Token and {\"token\": …})";
-            return Err(unavailable(&url, words));
+            return Err(unavailable(&url, message));
         };
         header.set_sensitive(true);
         renewal.generation += 1;
-        Ok(self.signed(header, &read.value, renewal.generation))
+        Ok(self.build_token(header, &read.value, renewal.generation))
     }
 
-    fn signed(&self, token: HeaderValue, read: &Token, generation: u64) -> ScopedToken {
-        // Only Keystone's clock is used: ours may be wrong.
+    fn build_token(&self, token: HeaderValue, read: &Token, generation: u64) -> ScopedToken {
+        // The lifetime is computed by Keystone's clock alone, because ours may be wrong.
         let issued = read.issued_at.parse().unwrap_or_else(|_| Timestamp::now());
         let end: Option<Timestamp> = read.expires_at.parse().ok();
         let life = end
@@ -82,7 +82,11 @@ impl Session {
 
     /// Returns Keystone's URL with its version. If the configured URL has none, it is discovered
     /// once.
-    async fn keystone(&self, auth: &Auth, renewal: &mut TokenRenewal) -> Result<Url, SessionError> {
+    async fn keystone_url(
+        &self,
+        auth: &Auth,
+        renewal: &mut TokenRenewal,
+    ) -> Result<Url, SessionError> {
         let (root, version) = catalog::split(&auth.url);
         if version.is_some() {
             return Ok(auth.url.clone());
@@ -91,7 +95,7 @@ impl Session {
             return Ok(catalog::with_version(Service::Identity, &root));
         }
         if let Some((_, found)) = renewal
-            .found
+            .keystone_url
             .as_ref()
             .filter(|(asked, _)| *asked == auth.url)
         {
@@ -103,13 +107,13 @@ impl Session {
             .await;
         let response = response.map_err(|error| auth_error(&asked, &error))?;
         let found = discovery::identity(&root, response.body())
-            .map_err(|words| unavailable(&asked, &words))?;
-        renewal.found = Some((auth.url.clone(), found.clone()));
+            .map_err(|message| unavailable(&asked, &message))?;
+        renewal.keystone_url = Some((auth.url.clone(), found.clone()));
         Ok(found)
     }
 
-    /// Sends a request without a token, whose body contains these secrets. Status 300 counts as
-    /// success: Keystone lists its versions with it.
+    /// Sends a request without a token. `secrets` are texts in the body that errors must not show.
+    /// Status 300 counts as success, because Keystone lists its versions with it.
     pub(super) async fn send_unauthenticated(
         &self,
         call: Call,
@@ -157,7 +161,7 @@ impl Session {
     }
 }
 
-/// Explains why Keystone issued no token.
+/// Converts the error of a request to Keystone.
 fn auth_error(url: &Url, error: &OpenStackError) -> SessionError {
     let url: Box<str> = display_url(url).into();
     match &error.cause {
@@ -192,10 +196,10 @@ fn auth_error(url: &Url, error: &OpenStackError) -> SessionError {
     }
 }
 
-fn unavailable(url: &Url, words: &str) -> SessionError {
+fn unavailable(url: &Url, message: &str) -> SessionError {
     SessionError::Unavailable {
         url: display_url(url).into(),
-        message: words.into(),
+        message: message.into(),
         retry_after: None,
     }
 }
