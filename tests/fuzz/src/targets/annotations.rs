@@ -199,7 +199,7 @@ fn of_openstack(
         monitor: input.one_in(2),
         ..LoadBalancerSettings::default()
     };
-    let features = Features::of((2, 30), &settings.driver);
+    let features = Features::new((2, 30), &settings.driver);
     let read = |service: &ServiceView| spec::parse(service, &settings, features, "c").desired;
     let wanted = read(service);
     assert_eq!(read(foreign), wanted, "annotations of others count");
