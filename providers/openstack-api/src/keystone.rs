@@ -203,9 +203,9 @@ pub struct Token {
     /// IDs for audit: its own, then that of the first token it came from.
     #[serde(default)]
     pub audit_ids: Vec<String>,
-    /// When it ends, RFC 3339 with microseconds and `Z`.
+    /// Expiry in RFC 3339, with microseconds and `Z`.
     pub expires_at: String,
-    /// When it was made, in the same form.
+    /// Time of issue, in the same form.
     #[serde(default)]
     pub issued_at: String,
     /// The project it is scoped to.
@@ -247,7 +247,7 @@ pub struct TokenUser {
     pub name: String,
     /// Domain of the user.
     pub domain: Named,
-    /// When the password ends, if it does.
+    /// Expiry of the password, if it has one.
     #[serde(default)]
     pub password_expires_at: Option<String>,
 }
@@ -311,10 +311,10 @@ pub struct CatalogService {
     /// ID of the service.
     #[serde(default)]
     pub id: String,
-    /// Its kind: `identity`, `compute`, `network`, `load-balancer`, `key-manager`.
+    /// Type of the service: `identity`, `compute`, `network`, `load-balancer`, `key-manager`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Its name, such as `nova`; null where the deployment gives it none.
+    /// Name of the service, such as `nova`; null if it has none.
     #[serde(default)]
     pub name: Option<String>,
     /// Endpoints of the service.
@@ -395,7 +395,7 @@ pub struct ApplicationCredentialCreate {
     /// The secret; made by the service when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<Secret>,
-    /// When it ends; never when absent.
+    /// Expiry; absent if it never expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
     /// Roles; those of the asking token when absent.
@@ -432,7 +432,7 @@ pub struct ApplicationCredential {
     /// The user; not in every release.
     #[serde(default)]
     pub user_id: String,
-    /// When it ends, without a zone (UTC); never when null.
+    /// Expiry in UTC without a zone; null if it never expires.
     #[serde(default)]
     pub expires_at: Option<String>,
     /// Roles that its tokens have.

@@ -42,7 +42,7 @@ pub struct Version {
     /// Lowest microversion, empty where there is none. Absent in services without microversions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_version: Option<String>,
-    /// When it was last changed.
+    /// Time of the last change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated: Option<String>,
     /// Addresses; `self` leads to the version.

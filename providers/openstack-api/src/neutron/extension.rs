@@ -14,7 +14,7 @@ pub struct Extension {
     /// Description of the extension.
     #[serde(default, deserialize_with = "or_default")]
     pub description: String,
-    /// When it was last changed.
+    /// Time of the last change.
     #[serde(default, deserialize_with = "or_default")]
     pub updated: String,
     /// Always empty.

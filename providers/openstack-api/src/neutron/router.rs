@@ -62,7 +62,7 @@ pub struct ExtraRoutes {
     /// Router; only in answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Its name; only in answers.
+    /// Name; only in responses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// In requests what to add or remove, in answers what there is now.

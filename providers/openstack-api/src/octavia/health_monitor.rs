@@ -41,7 +41,8 @@ pub struct HealthMonitor {
     /// Project that owns it.
     #[serde(default, deserialize_with = "or_default")]
     pub project_id: String,
-    /// Its pool: one; absent inside a [`LoadBalancerTree`](super::LoadBalancerTree).
+    /// Pool of the monitor, exactly one. Absent inside a
+    /// [`LoadBalancerTree`](super::LoadBalancerTree).
     #[serde(
         default,
         deserialize_with = "or_default",

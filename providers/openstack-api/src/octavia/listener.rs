@@ -58,7 +58,8 @@ pub struct Listener {
     /// Last change; none if never changed.
     #[serde(default)]
     pub updated_at: Option<String>,
-    /// Its load balancer: one; absent inside a [`LoadBalancerTree`](super::LoadBalancerTree).
+    /// Load balancer of the object, exactly one. Absent inside a
+    /// [`LoadBalancerTree`](super::LoadBalancerTree).
     #[serde(
         default,
         deserialize_with = "or_default",

@@ -31,7 +31,7 @@ pub struct Version {
     /// `CURRENT` (the newest) or `SUPPORTED`.
     #[serde(default)]
     pub status: String,
-    /// When it came.
+    /// Time of the release.
     #[serde(default)]
     pub updated: String,
     /// Links to the object.

@@ -35,7 +35,8 @@ pub struct Pool<M = IdRef, H = MonitorRef> {
     /// Project that owns it.
     #[serde(default, deserialize_with = "or_default")]
     pub project_id: String,
-    /// Its load balancer: one; absent inside a [`LoadBalancerTree`](super::LoadBalancerTree).
+    /// Load balancer of the object, exactly one. Absent inside a
+    /// [`LoadBalancerTree`](super::LoadBalancerTree).
     #[serde(
         default,
         deserialize_with = "or_default",
@@ -51,7 +52,7 @@ pub struct Pool<M = IdRef, H = MonitorRef> {
     /// Last change; none if never changed.
     #[serde(default)]
     pub updated_at: Option<String>,
-    /// Its health monitor.
+    /// Health monitor of the pool.
     #[serde(flatten)]
     pub monitor: H,
     /// Members.

@@ -62,7 +62,7 @@ pub struct PoolStatus {
     pub provisioning_status: ProvisioningStatus,
     /// Operating status: whether it works.
     pub operating_status: OperatingStatus,
-    /// Its monitor; absent when there is none.
+    /// Health monitor of the pool; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_monitor: Option<MonitorStatus>,
     /// Members.

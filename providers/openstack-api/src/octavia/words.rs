@@ -1,19 +1,19 @@
-//! The words that Octavia uses for states, protocols and the like.
+//! Enums for Octavia's states, protocols, algorithms and the like.
 
-/// Makes an enum of words. A word that is not known is kept as it is: a newer release may have more
-/// of them.
+/// Defines an enum of Octavia's words. An unknown word is kept as it is, because newer releases may
+/// have more.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$word_doc:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $name {
             $($(#[$word_doc])* $variant,)*
-            /// A word that is not known here.
+            /// An unknown word.
             Other(Box<str>),
         }
 
         impl $name {
-            /// All words that are known.
+            /// All known words.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
             /// Returns the word.

@@ -168,7 +168,7 @@ impl LoadBalancerReconciler {
         address
     }
 
-    /// Returns how the Service relates to the observed load balancer.
+    /// Determines the relation of the Service to the observed load balancer.
     pub(super) fn service_ownership(
         &self,
         input: &ReconcileInput<'_>,
@@ -238,7 +238,7 @@ impl LoadBalancerReconciler {
             let Some(action) = actions.first() else {
                 return Ok(());
             };
-            // The plan must not rest on a shared listing: if it did, read and plan again.
+            // A plan from a shared listing may be out of date. Read the load balancer and plan again.
             let was_refreshed = self.refresh_before_change(op, state, action).await?;
             if was_refreshed {
                 self.wait_until_active(op, input, state).await?;
