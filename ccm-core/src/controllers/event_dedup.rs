@@ -1,5 +1,4 @@
-//! Suppresses repeated events: a node gets an event only if the reason differs from that of its
-//! last event.
+//! Suppresses repeated events of Nodes.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,7 +10,7 @@ use crate::{
     runtime::events::{EventRecorder, ObjectRef},
 };
 
-/// Records the last event reason of each node.
+/// Emits an event of a node only if its reason differs from that of the node's last event.
 #[derive(Debug, Default)]
 pub(crate) struct EventDeduplicator(Mutex<HashMap<Arc<str>, LastEvent>>);
 
@@ -22,7 +21,7 @@ struct LastEvent {
 }
 
 impl EventDeduplicator {
-    /// Emits a Warning event, unless the last event of the same node (by UID) had the same reason.
+    /// Emits an event of type Warning, unless the last event of the node had the same reason.
     pub(crate) fn warn_once(
         &self,
         events: &EventRecorder,
@@ -33,7 +32,8 @@ impl EventDeduplicator {
         self.emit_once(events, node, EventType::Warning, reason, note);
     }
 
-    /// Emits an event, unless the last event of the same node (by UID) had the same reason.
+    /// Emits an event, unless the last event of the node had the same reason. Nodes with different
+    /// UIDs are different nodes.
     pub(crate) fn emit_once(
         &self,
         events: &EventRecorder,
@@ -54,7 +54,7 @@ impl EventDeduplicator {
         self.0.lock().retain(|name, _| keep(name));
     }
 
-    /// Forgets a node, so that its next event is emitted whatever its reason.
+    /// Forgets the last event of a node, so that the next one is emitted in any case.
     pub(crate) fn clear(&self, name: &str) {
         self.0.lock().remove(name);
     }

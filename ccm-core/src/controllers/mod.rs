@@ -1,8 +1,9 @@
-//! The controllers. Each one observes, plans (pure functions, in `plan`) and applies; none depends
-//! on a particular cloud.
+//! The controllers. Each one observes, plans with the pure functions of its `plan` module, and
+//! applies the plan. None depends on a particular cloud.
 
 mod event_dedup;
 pub mod node;
+mod node_difference;
 pub mod node_ipam;
 pub mod node_lifecycle;
 pub mod orphans;
@@ -22,25 +23,25 @@ use crate::{
     telemetry::controller_metrics::ControllerMetrics,
 };
 
-/// What every controller needs. API client, event recorder and rate limits are separate for each
-/// controller, as upstream.
+/// The dependencies that all controllers have in common. As upstream, each controller has its own
+/// API client, event recorder and rate limits.
 #[derive(Clone)]
 pub struct ControllerContext {
     /// The cloud provider.
     pub provider: Arc<dyn CloudProvider>,
-    /// Cache of the Nodes.
+    /// The cache of the Nodes.
     pub nodes: Cache<NodeView>,
-    /// The Node fields that the cache keeps; Nodes that are read directly from the API server are
-    /// reduced to the same.
+    /// The Node fields that the cache keeps. A Node that is read from the API server is reduced to
+    /// the same fields.
     pub node_fields: NodeFields,
-    /// API client of this controller.
+    /// The API client of this controller.
     pub api: ApiClient,
-    /// Event recorder of this controller.
+    /// The event recorder of this controller.
     pub events: EventRecorder,
-    /// Prometheus registry of the process.
+    /// The Prometheus registry of the process.
     pub metrics: prometheus::Registry,
-    /// Metrics that all controllers have in common.
+    /// The metrics that all controllers have in common.
     pub controller_metrics: ControllerMetrics,
-    /// Wall clock, for the age of nodes.
+    /// The wall clock, for the age of Nodes.
     pub clock: WallClock,
 }

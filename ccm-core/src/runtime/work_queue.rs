@@ -297,7 +297,7 @@ impl<K: Send> QueueStats for QueueInner<K> {
 /// Exponential back-off with a maximum and jitter.
 ///
 /// The values are those of each controller: a constant `BACKOFF` beside its retries, for example in
-/// `controllers/service/sync_failure.rs`.
+/// `controllers/service/sync_error.rs`.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     /// Delay after the first failure.

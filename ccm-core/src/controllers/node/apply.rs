@@ -1,5 +1,5 @@
-//! Applies the plans of the cloud-node controller: at most one status patch and one JSON Patch per
-//! attempt to initialise a node.
+//! Applies the plans of the cloud-node controller. An attempt to initialise a node takes at most
+//! one status patch and one JSON Patch.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,21 +16,21 @@ use crate::{
     runtime::api::{ApiClient, ApiError, Patch, PatchOp, Patched, Subresource, escape_pointer},
 };
 
-/// Attempts at a node that other clients keep changing, as upstream.
+/// The maximum number of attempts to write a node that other clients keep changing, as upstream.
 const MAX_ATTEMPTS: usize = 20;
-/// Delay between attempts; up to the same amount is added at random.
+/// The minimum delay between two attempts. Up to the same amount is added at random.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// How an initialisation ended.
+/// The outcome of an initialisation.
 #[derive(Debug)]
 pub(crate) enum InitializeOutcome {
-    /// Initialised by us; with the cloud's labels that were not written.
+    /// The node was initialised. Contains the cloud's labels that were not written.
     Done(Vec<labels::DroppedLabel>),
-    /// Nothing to do: another process has initialised the node, or it was deleted or replaced.
+    /// Another process has initialised the node, or it was deleted or replaced.
     NotNeeded,
 }
 
-/// Why an initialisation failed after the cloud answered.
+/// An error of an initialisation after the cloud answered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NodeWriteError {
     #[error(transparent)]
@@ -42,8 +42,10 @@ pub(crate) enum NodeWriteError {
     Api(#[from] ApiError),
 }
 
-/// Initialises a node. The addresses are written first, so that no pod is scheduled to a node
-/// without an address; then everything else, together with the removal of the taint.
+/// Initialises a node.
+///
+/// The addresses are written first, so that no pod is scheduled to a node without an address.
+/// Everything else is written together with the removal of the taint.
 pub(crate) async fn initialize(
     api: &ApiClient,
     fields: &NodeFields,
@@ -67,7 +69,7 @@ pub(crate) async fn initialize(
             Err(NodeWriteError::Api(error)) if error.is_conflict() && attempt < MAX_ATTEMPTS => {}
             Err(error) => return Err(error),
         }
-        // Go on only if it is the same node and still needs initialisation.
+        // Read the node again. Retry only if it is the same node and still not initialised.
         tokio::time::sleep(RETRY_DELAY.mul_f64(rand::random_range(1.0..2.0))).await;
         match api.get_node(&node.name, fields).await {
             Ok(fresh) if fresh.uid == node.uid && fresh.is_uninitialized() && !fresh.deleting => {
@@ -97,7 +99,7 @@ async fn initialize_once(
         base.addresses = addresses.into();
         update_from_patch(&mut base, patched);
         if plan.change.requires_unchanged_node {
-            // The response contains the current labels: plan again which labels may be added.
+            // Plan the labels again, with the current labels from the response.
             let InitializationPlan { change, dropped, .. } = plan_initialization(&base, meta)?;
             plan.change = change;
             plan.dropped = dropped;
@@ -118,8 +120,8 @@ fn update_from_patch(node: &mut NodeView, patched: Patched) {
         .collect();
 }
 
-/// Replaces the addresses of a node, and in the same patch writes the condition
-/// `NetworkUnavailable` that `network` has for it, if any.
+/// Replaces the addresses of a node. The same patch writes the condition `NetworkUnavailable` if
+/// `network` has one for the node.
 pub(crate) async fn patch_addresses(
     api: &ApiClient,
     network: Option<&NetworkConditions>,
@@ -138,9 +140,11 @@ pub(crate) async fn patch_addresses(
     Ok(patched)
 }
 
-/// Builds the status patch. The address list replaces the server's list as a whole: merged by type,
-/// it would lose the second address of a type (W6). Conditions are merged by type, so that
-/// conditions of other writers stay.
+/// Builds the status patch for addresses and a condition.
+///
+/// The list of addresses replaces that of the server. The server would merge the lists by address
+/// type and lose the second address of a type. Conditions are merged by type, so those of other
+/// writers stay.
 pub(crate) fn address_patch(
     node: &NodeView,
     addresses: &[NodeAddress],
@@ -150,8 +154,7 @@ pub(crate) fn address_patch(
         .iter()
         .map(|address| json!({ "type": address.kind.as_str(), "address": &*address.address }))
         .collect();
-    // The UID makes the server reject the patch if another node was registered under this name
-    // meanwhile.
+    // The UID makes the server reject the patch if another node has registered under this name.
     let metadata = json!({ "uid": &*node.uid });
     let Some(condition) = condition else {
         return Patch::Merge(json!({ "metadata": metadata, "status": { "addresses": list } }));
@@ -162,7 +165,7 @@ pub(crate) fn address_patch(
     )
 }
 
-/// Applies a change outside the status.
+/// Applies a change of a node outside its status.
 pub(crate) async fn patch_node(
     api: &ApiClient,
     node: &NodeView,
@@ -195,8 +198,8 @@ pub(crate) async fn patch_label_copies(
         .map(drop)
 }
 
-/// Translates a change to JSON Patch operations. A test operation precedes every removal of a
-/// taint, because JSON Patch addresses taints by position.
+/// Translates a change to JSON Patch operations. Because JSON Patch addresses taints by position,
+/// the key of each taint is tested before the taint is removed.
 pub(crate) fn operations(node: &NodeView, change: &NodeChange) -> Vec<PatchOp> {
     let mut operations = vec![PatchOp::test("/metadata/uid", &node.uid)];
     if change.requires_unchanged_node {
@@ -217,7 +220,7 @@ pub(crate) fn operations(node: &NodeView, change: &NodeChange) -> Vec<PatchOp> {
     for (key, value) in &change.labels {
         operations.push(PatchOp::Add { path: label_path(key), value: Value::from(value.as_str()) });
     }
-    // Remove from the end, so that earlier positions stay valid.
+    // Remove the taints from the end, so that earlier positions stay valid.
     for (position, _) in change.remove_taints.iter().rev() {
         operations.push(PatchOp::Remove { path: format!("/spec/taints/{position}") });
     }

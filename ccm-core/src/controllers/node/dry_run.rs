@@ -1,4 +1,4 @@
-//! Dry run of the cloud-node controller: finds what it would write.
+//! The dry run of the cloud-node controller: finds what it would write to each node.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     config::controller_names::CLOUD_NODE,
+    controllers::node_difference::node_difference,
     error::chain,
     k8s::{NodeAddress, NodeView},
     provider::{
@@ -24,7 +25,7 @@ use crate::{
 /// The controller in shadow mode.
 struct NodeDryRun {
     controller: NodeController,
-    /// The nodes as they were when last compared, and when each is due again.
+    /// The nodes as they were compared, and the time of the next comparison of each.
     schedule: CompareSchedule<Arc<NodeView>>,
 }
 
@@ -90,19 +91,19 @@ impl NodeDryRun {
     ) {
         let name = node.name.clone();
         let comparison = match answer {
-            // No instance: nothing of the cloud's would be written. Deletion is the node-lifecycle
-            // controller's.
+            // Without an instance, nothing of the cloud's would be written. The node-lifecycle
+            // controller reports that the node would be deleted.
             Ok(
                 InstanceStatus::NotFound
                 | InstanceStatus::Found { power_state: PowerState::Terminated, .. },
             ) => Ok(Comparison::complete(label_copies(&node))),
             Ok(InstanceStatus::Found { meta, .. }) => {
-                differences(&node, &meta, self.controller.config.refresh_additional_labels)
+                compare_node(&node, &meta, self.controller.config.refresh_additional_labels)
             }
             Err(error) => {
-                let why = not_compared(&name, error.chain());
+                let not_compared = not_compared(&name, error.chain());
                 self.schedule
-                    .failed(&name, node, now, why, error.retry_after());
+                    .failed(&name, node, now, not_compared, error.retry_after());
                 return;
             }
         };
@@ -111,24 +112,24 @@ impl NodeDryRun {
                 self.schedule.compared(&name, node, now, differences);
             }
             Ok(Comparison { differences, address_error: Some(error) }) => {
-                let why =
+                let not_compared =
                     not_compared(&name, format!("addresses cannot be chosen: {}", chain(&error)));
                 self.schedule
-                    .partially_compared(&name, node, now, differences, why);
+                    .partially_compared(&name, node, now, differences, not_compared);
             }
-            // The controller would write nothing, but whether the node is up to date is unknown.
+            // The controller would write nothing, but that does not mean that the node is right.
             Err(error) => {
-                let why = not_compared(&name, chain(&error));
-                self.schedule.failed(&name, node, now, why, None);
+                let not_compared = not_compared(&name, chain(&error));
+                self.schedule.failed(&name, node, now, not_compared, None);
             }
         }
     }
 }
 
-/// What would be written to a node.
+/// The result of comparing a node.
 struct Comparison {
     differences: Vec<Difference>,
-    /// Why the addresses could not be compared.
+    /// The error because of which the addresses were not compared.
     address_error: Option<AddressError>,
 }
 
@@ -138,26 +139,27 @@ impl Comparison {
     }
 }
 
-/// Tells whether an update of the node may change what would be written.
+/// Returns true if an update of the node may change what would be written to it.
 fn may_change_plan(old: &NodeView, new: &NodeView) -> bool {
     super::needs_sync_after(old, new) || old.addresses != new.addresses || old.taints != new.taints
 }
 
-fn not_compared(node: &str, why: String) -> NotCompared {
+fn not_compared(node: &str, reason: String) -> NotCompared {
     NotCompared {
         kind: ObjectKind::Node,
         object: node.to_owned(),
         controller: CLOUD_NODE,
-        why,
+        why: reason,
     }
 }
 
-/// Returns what would be written to a node with this instance.
-fn differences(
+/// Compares a node with its instance.
+fn compare_node(
     node: &NodeView,
     meta: &InstanceMetadata,
     refresh_labels: bool,
 ) -> Result<Comparison, InitializationError> {
+    // Compare a node that would be initialised with everything that an initialisation writes.
     let mut differences = Vec::new();
     if node.is_uninitialized() {
         let InitializationPlan { addresses, change, .. } = plan::plan_initialization(node, meta)?;
@@ -167,12 +169,12 @@ fn differences(
         differences.extend(change_differences(node, &change, "the node is not initialised"));
         return Ok(Comparison::complete(differences));
     }
+    // Compare any other node with what is kept up to date.
     differences.extend(label_copies(node));
     let mut address_error = None;
     match plan::plan_addresses(node, &meta.addresses) {
         Ok(Some(addresses)) => differences.push(address_difference(node, &addresses)),
         Ok(None) => {}
-        // If the addresses cannot be chosen, they stay as they are.
         Err(error) => address_error = Some(error),
     }
     if refresh_labels {
@@ -186,25 +188,25 @@ fn label_copies(node: &NodeView) -> Vec<Difference> {
     if node.is_uninitialized() {
         return Vec::new();
     }
-    let why = "it is a copy of the beta label";
+    let reason = "it is a copy of the beta label";
     let mut differences = Vec::new();
     for (key, value) in plan::labels::reconciled_labels(node) {
-        differences.push(label_difference(node, key, value, why));
+        differences.push(label_difference(node, key, &value, reason));
     }
     differences
 }
 
-fn label_difference(node: &NodeView, key: &str, desired: String, why: &str) -> Difference {
-    let current = node.labels.get(key).unwrap_or(NONE).to_owned();
-    difference(node, format!("metadata.labels[{key}]"), current, desired, why)
+fn label_difference(node: &NodeView, key: &str, desired: &str, reason: &str) -> Difference {
+    let current = node.labels.get(key).unwrap_or(NONE);
+    difference(node, &format!("metadata.labels[{key}]"), current, desired, reason)
 }
 
 fn address_difference(node: &NodeView, desired: &[NodeAddress]) -> Difference {
     difference(
         node,
-        "status.addresses".to_owned(),
-        format_addresses(&node.addresses),
-        format_addresses(desired),
+        "status.addresses",
+        &format_addresses(&node.addresses),
+        &format_addresses(desired),
         "the cloud has others",
     )
 }
@@ -220,36 +222,27 @@ fn format_addresses(addresses: &[NodeAddress]) -> String {
     texts.join(",")
 }
 
-fn change_differences(node: &NodeView, change: &NodeChange, why: &str) -> Vec<Difference> {
+fn change_differences(node: &NodeView, change: &NodeChange, reason: &str) -> Vec<Difference> {
     let mut differences = Vec::new();
     if let Some(id) = &change.provider_id {
-        let part = "spec.providerID".to_owned();
-        differences.push(difference(node, part, NONE.to_owned(), id.to_string(), why));
+        differences.push(difference(node, "spec.providerID", NONE, id, reason));
     }
     for (key, value) in &change.labels {
-        differences.push(label_difference(node, key, value.clone(), why));
+        differences.push(label_difference(node, key, value, reason));
     }
     for (_, key) in &change.remove_taints {
         let part = format!("spec.taints[{key}]");
-        differences.push(difference(node, part, "set".to_owned(), NONE.to_owned(), why));
+        differences.push(difference(node, &part, "set", NONE, reason));
     }
     differences
 }
 
 fn difference(
     node: &NodeView,
-    part: String,
-    current: String,
-    desired: String,
-    why: &str,
+    part: &str,
+    current: &str,
+    desired: &str,
+    reason: &str,
 ) -> Difference {
-    Difference {
-        kind: ObjectKind::Node,
-        object: node.name.to_string(),
-        part,
-        controller: CLOUD_NODE,
-        current: Some(current),
-        desired,
-        why: why.to_owned(),
-    }
+    node_difference(CLOUD_NODE, node, part, current, desired, reason)
 }

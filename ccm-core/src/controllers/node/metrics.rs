@@ -1,24 +1,24 @@
-//! Metrics of the cloud-node controller: upstream's two, and one of ours.
+//! The metrics of the cloud-node controller: upstream's two, and one of our own.
 
 use prometheus::{Histogram, HistogramOpts, IntCounterVec, Registry};
 
 use crate::telemetry::metrics::{counters, register};
 
-/// Buckets of upstream's two histograms, in seconds.
+/// The buckets of upstream's two histograms, in seconds.
 const DELAY_BUCKETS: [f64; 6] = [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0];
 
 /// Metrics of the cloud-node controller.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeMetrics {
-    /// From creation of the Node to the removal of its taint.
+    /// The time from the creation of a Node to the removal of its taint.
     pub(crate) taint_removal: Histogram,
-    /// From creation of the Node to the end of its initialisation.
+    /// The time from the creation of a Node to the end of its initialisation.
     pub(crate) initial_sync: Histogram,
-    /// Initialisations, address updates and label reconciles by outcome.
+    /// The number of initialisations, address updates and label reconciles by outcome.
     outcomes: IntCounterVec,
 }
 
-/// Label `work` of `ccm_node_syncs_total`: what was attempted on a node.
+/// The kind of work on a node: label `work` of `ccm_node_syncs_total`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NodeOperation {
     Initialize,
@@ -26,7 +26,7 @@ pub(crate) enum NodeOperation {
     Labels,
 }
 
-/// Label `outcome` of `ccm_node_syncs_total`: how the attempt ended.
+/// The outcome of work on a node: label `outcome` of `ccm_node_syncs_total`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NodeOutcome {
     Changed,
@@ -60,8 +60,9 @@ impl NodeMetrics {
         })
     }
 
-    pub(crate) fn count(&self, work: NodeOperation, outcome: NodeOutcome) {
-        let work = match work {
+    /// Counts one operation on a node.
+    pub(crate) fn count(&self, operation: NodeOperation, outcome: NodeOutcome) {
+        let work = match operation {
             NodeOperation::Initialize => "initialize",
             NodeOperation::Addresses => "addresses",
             NodeOperation::Labels => "labels",

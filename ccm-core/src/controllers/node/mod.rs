@@ -1,10 +1,10 @@
 //! Initialises nodes and keeps their addresses and labels up to date (upstream's
 //! `cloud-node-controller`).
 //!
-//! For a node with the uninitialized taint, the controller reads the instance from the cloud,
-//! writes the addresses, then the provider ID and the labels, and removes the taint. After that it
-//! compares the node's addresses with the cloud's once per period. Nodes that the provider does not
-//! claim are never changed.
+//! For a node with the uninitialized taint, the controller reads the instance from the cloud and
+//! writes the addresses. Then it writes provider ID and labels and removes the taint. From then on,
+//! it compares the node's addresses with those of the instance once per period. Nodes that the
+//! provider does not claim are never changed.
 
 pub(crate) mod apply;
 mod dry_run;
@@ -40,44 +40,46 @@ use crate::{
     telemetry::controller_metrics::{ReconcileOutcome as Reconciled, record_reason},
 };
 
-/// Nodes synced concurrently: enough to fill the cloud's batches when a thousand nodes appear
-/// together.
+/// The maximum number of nodes synced at a time: enough to fill the cloud's batches when a thousand
+/// nodes appear together.
 const MAX_CONCURRENT_NODES: usize = 512;
-/// Lower bound of the limit of API writes in flight, even if `--concurrent-node-syncs` is lower:
-/// with upstream's default of one, the start of a large cluster would write one node per round
-/// trip.
+/// The minimum number of API writes that may be in flight, even if `--concurrent-node-syncs` is
+/// lower. With upstream's default of one, a large cluster would start at one node per round trip.
 const MIN_CONCURRENT_WRITES: usize = 16;
-/// Back-off of a node that cannot be initialised yet. Upstream's grows to 1,000 s; a node whose
-/// instance becomes visible a second later waits for the rest of that time (W8).
+/// The back-off of a node that cannot be initialised yet. Upstream's grows to 1,000 s, and a node
+/// whose instance becomes visible a second later then waits in vain.
 const BACKOFF: Backoff = Backoff {
     first: Duration::from_millis(500),
     cap: Duration::from_secs(30),
 };
-/// Back-off after an error that only a person can fix (invalid input, exceeded quota). A change of
-/// the node still triggers a sync at once.
+/// The back-off after an error that only a person can fix, such as invalid input or an exceeded
+/// quota. A change of the node is synced at once nevertheless.
 const LONG_BACKOFF: Duration = Duration::from_secs(300);
 
-/// Consecutive failures after which a transient error (an outage, throttling) is reported as an
-/// event of the node.
+/// The number of consecutive failures after which a transient error, such as an outage or
+/// throttling, is reported as an event of the node.
 const FAILURES_BEFORE_EVENT: u32 = 3;
 
 /// Settings of the cloud-node controller.
 #[derive(Clone, Debug)]
 pub struct NodeControllerConfig {
-    /// `--concurrent-node-syncs`: limit of API writes in flight; values below 16 count as 16.
+    /// The maximum number of API writes in flight (`--concurrent-node-syncs`). Values below 16
+    /// count as 16.
     pub concurrent_syncs: usize,
-    /// `--concurrent-node-status-updates`: limit of API writes in flight for the periodic update;
-    /// values below 16 count as 16.
+    /// The maximum number of API writes in flight for the periodic update
+    /// (`--concurrent-node-status-updates`). Values below 16 count as 16.
     pub concurrent_status_updates: usize,
-    /// `--node-status-update-frequency`: interval between two comparisons of a node's addresses
-    /// with the cloud's.
+    /// The time between two comparisons of a node's addresses with those of its instance
+    /// (`--node-status-update-frequency`).
     pub status_update_period: Duration,
-    /// Feature gate `CloudNodeAdditionalLabelsReconciliation`: refresh additional labels with the
-    /// addresses. Needs [`NodeFields::all_labels`](crate::k8s::NodeFields::all_labels).
+    /// True to refresh additional labels together with the addresses (feature gate
+    /// `CloudNodeAdditionalLabelsReconciliation`). Requires
+    /// [`NodeFields::all_labels`](crate::k8s::NodeFields::all_labels).
     pub refresh_additional_labels: bool,
 }
 
-/// The cloud-node controller. Create it before its caches start, so that it sees every change.
+/// The cloud-node controller. It must be created before its caches start, so that it sees every
+/// change.
 pub struct NodeController {
     ctx: ControllerContext,
     config: NodeControllerConfig,
@@ -92,10 +94,10 @@ pub struct NodeController {
 }
 
 impl NodeController {
-    /// Makes the controller and attaches it to the node cache.
+    /// Creates the controller and subscribes it to the node cache.
     ///
     /// # Errors
-    /// When its metrics are registered already.
+    /// Returns an error if the metrics are already registered.
     pub fn new(
         ctx: ControllerContext,
         config: NodeControllerConfig,
@@ -128,24 +130,25 @@ impl NodeController {
         })
     }
 
-    /// Writes condition `NetworkUnavailable` in the same patch as the addresses, if the route
-    /// controller of this process has decided its value by then.
+    /// Makes the controller write the condition `NetworkUnavailable` in the same patch as the
+    /// addresses, if the route controller of this process has already decided the condition.
     #[must_use]
     pub fn with_network_conditions(mut self, network: NetworkConditions) -> Self {
         self.network_conditions = Some(network);
         self
     }
 
-    /// Runs until `cancel`; then starts nothing new and returns when the work in flight has ended.
+    /// Runs the controller until it is cancelled. It then starts nothing new and waits for the work
+    /// in flight.
     pub async fn run(self, cancel: CancellationToken) {
         tokio::join!(self.work(&cancel), self.update_periodically(&cancel));
     }
 
-    /// Processes the queue, many nodes concurrently in one task: the work is waiting for responses,
-    /// not computing.
+    /// Syncs nodes from the queue until `cancel`. One task syncs many nodes concurrently, because a
+    /// sync mostly waits for responses.
     async fn work(&self, cancel: &CancellationToken) {
-        // As upstream, wait until the cache is complete. The nodes that exist at the start then
-        // fill batches, however slowly the list arrived.
+        // As upstream, wait for the complete list of nodes. However slowly it arrives, the existing
+        // nodes then fill batches.
         cancel.run_until_cancelled(self.ctx.nodes.synced()).await;
         let mut working = FuturesUnordered::new();
         let mut accepts_more = true;
@@ -155,9 +158,8 @@ impl NodeController {
                 Some(()) = working.next(), if !working.is_empty() => {}
                 name = self.queue.get(), if accepts_more => working.push(self.process(name)),
             }
-            // Once full, accept new nodes only when half of the slots are free, so that they share
-            // cloud calls. Replacing each finished node by one new node would mean one cloud call
-            // per node.
+            // Once full, accept new nodes only when half of the slots are free. If each finished
+            // node were replaced at once, each new node would get a cloud call to itself.
             accepts_more = working.len() <= MAX_CONCURRENT_NODES / 2
                 || (accepts_more && working.len() < MAX_CONCURRENT_NODES);
         }
@@ -180,8 +182,8 @@ impl NodeController {
                 self.queue.forget(&name);
                 self.event_dedup.clear(&name);
             }
-            // Requeue also when the process seems to be stopping: if it does not, the node
-            // must not be lost.
+            // Even if the process seems to be stopping, requeue the node: it would be lost if the
+            // process went on.
             Err(error) => {
                 let failures = self.queue.failed(&name);
                 if let Some(node) = node {
@@ -194,20 +196,19 @@ impl NodeController {
         self.queue.done(&name);
     }
 
-    /// Returns the delay before the next attempt: the one that the error prescribes, if any. Nodes
-    /// that wait for the cloud are retried at the same moments, so that they share a batch; random
-    /// delays would mean one cloud call per node. A write is one request per node in any case, so
-    /// retries of writes are spread at random.
+    /// Returns the delay before the next attempt to sync a node.
     fn retry_delay(&self, error: &NodeSyncError, failures: u32) -> Duration {
-        if let Some(delay) = error.delay() {
+        if let Some(delay) = error.prescribed_delay() {
             return delay;
         }
         match error {
-            NodeSyncError::Unknown | NodeSyncError::Cloud(_) => {
+            // Retry nodes that wait for the cloud at the same moments, so that they share a batch.
+            NodeSyncError::InstanceNotFound | NodeSyncError::Cloud(_) => {
                 BACKOFF.shared_delay(failures, self.started_at.elapsed())
             }
+            // A write takes one request per node in any case, so spread the retries at random.
             NodeSyncError::Apply(_)
-            | NodeSyncError::Race
+            | NodeSyncError::NodeChanged
             | NodeSyncError::Stopping
             | NodeSyncError::Panicked(_) => BACKOFF.delay(failures),
         }
@@ -229,9 +230,11 @@ impl NodeController {
         let result = self.sync(node).await;
         let outcome = match &result {
             Ok(()) => Reconciled::Done,
-            Err(NodeSyncError::Stopping | NodeSyncError::Race | NodeSyncError::Unknown) => {
-                Reconciled::Pending
-            }
+            Err(
+                NodeSyncError::Stopping
+                | NodeSyncError::NodeChanged
+                | NodeSyncError::InstanceNotFound,
+            ) => Reconciled::Pending,
             Err(_) => Reconciled::Failed,
         };
         (outcome, result)
@@ -261,10 +264,11 @@ impl NodeController {
         let meta = match self.instances.describe(query).await? {
             InstanceStatus::NotFound
             | InstanceStatus::Found { power_state: PowerState::Terminated, .. } => {
-                return Err(NodeSyncError::Unknown);
+                return Err(NodeSyncError::InstanceNotFound);
             }
             InstanceStatus::Found { meta, .. } => meta,
         };
+        // Write everything, and remove the taint.
         let outcome = apply::initialize(
             &self.ctx.api,
             &self.ctx.node_fields,
@@ -278,8 +282,9 @@ impl NodeController {
             return Ok(());
         };
         for label in dropped {
-            tracing::warn!(node = %node.name, label = %label.key, why = label.reason.as_str(), "label of the cloud not set");
+            tracing::warn!(node = %node.name, label = %label.key, reason = label.reason.as_str(), "label from the cloud not set");
         }
+        // Report the success.
         let age = self
             .ctx
             .clock
@@ -301,6 +306,7 @@ impl NodeController {
         Ok(())
     }
 
+    /// Copies the values of beta labels to the stable labels.
     async fn reconcile_labels(&self, node: &NodeView) -> Result<(), NodeSyncError> {
         let copies = plan::labels::reconciled_labels(node);
         if copies.is_empty() {
@@ -312,9 +318,9 @@ impl NodeController {
                 .metrics
                 .count(NodeOperation::Labels, NodeOutcome::Changed),
             Err(error) if error.is_not_found() => {}
-            // Another client changed the node; the watch delivers the change before the next
+            // Another client changed the node. The watch delivers the change before the next
             // attempt.
-            Err(error) if error.is_conflict() => return Err(NodeSyncError::Race),
+            Err(error) if error.is_conflict() => return Err(NodeSyncError::NodeChanged),
             Err(error) => return Err(error.into()),
         }
         Ok(())
@@ -334,8 +340,8 @@ impl NodeController {
         self.metrics.count(operation, NodeOutcome::Failed);
         let note = error.event_note(node);
         tracing::warn!(node = %node.name, reason, error = note, failures, work = ?operation, "node not synced");
-        // A transient error usually affects every node at once: do not emit one event per node
-        // right away.
+        // A transient error usually affects all nodes at once, so do not emit an event for each of
+        // them right away.
         if error.is_transient() && failures < FAILURES_BEFORE_EVENT {
             return;
         }
@@ -344,7 +350,7 @@ impl NodeController {
     }
 }
 
-/// Returns the node of a change of the cache, if that may need a sync.
+/// Returns the node to sync after a change of the cache, if there is one.
 fn node_to_sync<'a>(
     provider: &dyn CloudProvider,
     change: &'a Change<NodeView>,
@@ -352,12 +358,13 @@ fn node_to_sync<'a>(
     let (old, new) = match change {
         Change::Added(node) => (None, node),
         Change::Updated { old, new } => (Some(old), new),
-        // One last sync clears the node's back-off and event state.
+        // A last sync clears the node's back-off and its last event.
         Change::Deleted(node) => return Some(node),
     };
     if !needs_work(new) || provider.node_ownership(new) != NodeOwnership::Ours {
         return None;
     }
+    // Skip an update that changes nothing that matters.
     if let Some(old) = old
         && !needs_sync_after(old, new)
         && provider.node_ownership(old) == NodeOwnership::Ours
@@ -367,13 +374,15 @@ fn node_to_sync<'a>(
     Some(new)
 }
 
-/// Tells whether a sync may have anything to do for the node.
+/// Returns true if a sync may have something to do for the node.
 fn needs_work(node: &NodeView) -> bool {
     !node.deleting && (node.is_uninitialized() || !plan::labels::reconciled_labels(node).is_empty())
 }
 
-/// Tells whether an update changes what the controller would do. Heartbeats and our own writes do
-/// not, so they also do not cut a back-off short (W8).
+/// Returns true if an update may change the result of a sync.
+///
+/// Heartbeats and our own writes do not. If they queued the node, they would bypass its back-off,
+/// as they do upstream.
 fn needs_sync_after(old: &NodeView, new: &NodeView) -> bool {
     old.uid != new.uid
         || old.is_uninitialized() != new.is_uninitialized()
@@ -383,15 +392,15 @@ fn needs_sync_after(old: &NodeView, new: &NodeView) -> bool {
         || old.system_uuid != new.system_uuid
 }
 
-/// Why a node must be retried.
+/// An error after which a node is retried.
 #[derive(Debug, thiserror::Error)]
 enum NodeSyncError {
     #[error("the process is stopping")]
     Stopping,
     #[error("the cloud does not know its instance (yet)")]
-    Unknown,
+    InstanceNotFound,
     #[error("the node changed meanwhile")]
-    Race,
+    NodeChanged,
     #[error("the sync panicked: {0}")]
     Panicked(String),
     #[error(transparent)]
@@ -404,7 +413,7 @@ impl From<CloudError> for NodeSyncError {
     fn from(error: CloudError) -> Self {
         match error.kind() {
             ErrorKind::Canceled | ErrorKind::NotLeader => Self::Stopping,
-            ErrorKind::NotFound => Self::Unknown,
+            ErrorKind::NotFound => Self::InstanceNotFound,
             _ => Self::Cloud(error),
         }
     }
@@ -417,8 +426,8 @@ impl From<ApiError> for NodeSyncError {
 }
 
 impl NodeSyncError {
-    /// Returns the retry delay that the error itself prescribes.
-    fn delay(&self) -> Option<Duration> {
+    /// Returns the delay before a retry if it depends only on the error, not on earlier failures.
+    fn prescribed_delay(&self) -> Option<Duration> {
         match self {
             Self::Cloud(error) => match error.kind() {
                 ErrorKind::InvalidInput | ErrorKind::QuotaExceeded => {
@@ -431,11 +440,11 @@ impl NodeSyncError {
         }
     }
 
-    /// Returns the event reason, or `None` for an error that is neither logged nor reported.
+    /// Returns the event reason; `None` for an error that is neither logged nor reported.
     fn event_reason(&self) -> Option<&'static str> {
         match self {
-            Self::Stopping | Self::Race | Self::Apply(NodeWriteError::NodeReplaced) => None,
-            Self::Unknown => Some("InstanceNotFound"),
+            Self::Stopping | Self::NodeChanged | Self::Apply(NodeWriteError::NodeReplaced) => None,
+            Self::InstanceNotFound => Some("InstanceNotFound"),
             Self::Cloud(error) => Some(error.reason().unwrap_or(match error.kind() {
                 ErrorKind::InvalidInput => "InvalidInstanceReference",
                 ErrorKind::Denied => "CloudAccessDenied",
@@ -458,7 +467,7 @@ impl NodeSyncError {
 
     fn event_note(&self, node: &NodeView) -> String {
         match self {
-            Self::Unknown => match &node.provider_id {
+            Self::InstanceNotFound => match &node.provider_id {
                 Some(id) => {
                     format!("the cloud does not know an instance {id} for node {} yet", node.name)
                 }
@@ -468,7 +477,7 @@ impl NodeSyncError {
         }
     }
 
-    /// Tells whether the cause is probably not the node itself, and may go away soon.
+    /// Returns true if the error is probably not specific to the node and may go away soon.
     fn is_transient(&self) -> bool {
         match self {
             Self::Cloud(error) => {

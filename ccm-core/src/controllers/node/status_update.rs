@@ -1,5 +1,5 @@
-//! Periodic update: compares the addresses of every initialised node with the cloud's, once per
-//! period.
+//! Updates the addresses of initialised nodes once per period, and their additional labels if that
+//! is enabled.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,18 +22,18 @@ use crate::{
     telemetry::controller_metrics::SkippedWrite,
 };
 
-/// A cached answer of the provider may be this fraction of the period old: 1/10.
+/// The fraction of the period (one tenth) that a cached answer of the provider may be old.
 const MAX_AGE_FRACTION: u32 = 10;
 
 impl NodeController {
-    /// Updates all nodes once per period, until `cancel`.
+    /// Updates all nodes once per period until `cancel`.
     pub(super) async fn update_periodically(&self, cancel: &CancellationToken) {
         let period = self.config.status_update_period;
         cancel.run_until_cancelled(self.ctx.nodes.synced()).await;
         while !cancel.is_cancelled() {
             let started_at = Instant::now();
             self.update_all(period, cancel).await;
-            // After a long pass (a slow cloud), wait at least half a period.
+            // If the cloud is slow and the pass took long, wait at least half a period.
             let next = (started_at + period).max(Instant::now() + period / 2);
             cancel
                 .run_until_cancelled(tokio::time::sleep_until(next))
@@ -42,7 +42,7 @@ impl NodeController {
     }
 
     /// Updates all nodes in slices of the provider's batch size, spread over the first half of the
-    /// period. Upstream queries all nodes at once (W2).
+    /// period. Upstream sends all queries at the start of the period.
     async fn update_all(&self, period: Duration, cancel: &CancellationToken) {
         let mut nodes = self.ctx.nodes.list();
         nodes.retain(|node| !node.is_uninitialized() && self.is_ours(node));
@@ -61,6 +61,7 @@ impl NodeController {
         }
     }
 
+    /// Queries the instances of a slice of nodes and updates these nodes.
     async fn update_slice(&self, nodes: &[Arc<NodeView>], max_age: Duration) {
         let scope = if self.config.refresh_additional_labels {
             MetadataScope::All
@@ -79,8 +80,8 @@ impl NodeController {
 
     async fn handle_answer(&self, node: &NodeView, answer: Result<InstanceStatus, CloudError>) {
         match answer {
-            // The node-lifecycle controller proves whether the instance is really gone. The
-            // addresses that a terminated instance still shows are not the node's.
+            // Whether the instance is really gone is for the node-lifecycle controller to prove. A
+            // terminated instance may still have addresses, but they are no longer the node's.
             Ok(
                 InstanceStatus::NotFound
                 | InstanceStatus::Found { power_state: PowerState::Terminated, .. },
@@ -96,8 +97,9 @@ impl NodeController {
         }
     }
 
+    /// Updates a node to the answer about its instance. The node may have changed since the query,
+    /// so this plans with the current one.
     async fn update_node(&self, queried: &NodeView, meta: &InstanceMetadata) {
-        // The node may have changed since the query: plan with the node as it is now.
         let Some(node) = self.ctx.nodes.get(&queried.name) else {
             return;
         };
@@ -137,7 +139,7 @@ impl NodeController {
     async fn refresh_labels(&self, node: &NodeView, meta: &InstanceMetadata) {
         let (change, dropped): (NodeChange, _) = plan::plan_label_refresh(node, meta);
         for label in dropped {
-            tracing::debug!(node = %node.name, label = %label.key, why = label.reason.as_str(), "label of the cloud not set");
+            tracing::debug!(node = %node.name, label = %label.key, reason = label.reason.as_str(), "label from the cloud not set");
         }
         if change.is_empty() {
             self.ctx
@@ -150,17 +152,23 @@ impl NodeController {
         }
     }
 
-    fn record_result(&self, node: &NodeView, work: NodeOperation, result: Result<(), ApiError>) {
+    /// Counts and logs the result of a write.
+    fn record_result(
+        &self,
+        node: &NodeView,
+        operation: NodeOperation,
+        result: Result<(), ApiError>,
+    ) {
         match result {
             Ok(()) => {
-                self.metrics.count(work, NodeOutcome::Changed);
-                tracing::info!(node = %node.name, ?work, "node updated");
+                self.metrics.count(operation, NodeOutcome::Changed);
+                tracing::info!(node = %node.name, work = ?operation, "node updated");
             }
-            // Deleted or changed meanwhile: the next pass plans again.
+            // The node was deleted or changed meanwhile. The next pass plans it again.
             Err(error) if error.is_not_found() || error.is_conflict() => {}
             Err(error) => {
-                self.metrics.count(work, NodeOutcome::Failed);
-                tracing::warn!(node = %node.name, ?work, error = chain(&error), "node not updated");
+                self.metrics.count(operation, NodeOutcome::Failed);
+                tracing::warn!(node = %node.name, work = ?operation, error = chain(&error), "node not updated");
             }
         }
     }

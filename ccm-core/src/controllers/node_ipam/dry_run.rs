@@ -1,4 +1,4 @@
-//! Dry run of the node-IPAM controller: finds which pod CIDRs it would allocate.
+//! The dry run of the node-IPAM controller: finds the pod CIDRs that it would allocate.
 
 use async_trait::async_trait;
 use ipnet::IpNet;
@@ -7,11 +7,12 @@ use tokio::time::Instant;
 use super::{NodeIpamController, plan::AllocationDecision};
 use crate::{
     config::controller_names::NODE_IPAM,
+    controllers::node_difference::node_difference,
     k8s::NodeView,
-    runtime::shadow::{Difference, DryRun, DryRunFindings, NONE, ObjectKind},
+    runtime::shadow::{Difference, DryRun, DryRunFindings, NONE},
 };
 
-/// The controller in shadow mode. It knows only from the cache which blocks are free.
+/// The controller in shadow mode. It learns only from the cache which blocks are taken.
 struct NodeIpamDryRun(NodeIpamController);
 
 impl NodeIpamController {
@@ -35,8 +36,8 @@ impl DryRun for NodeIpamDryRun {
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
         let mut differences = Vec::new();
         for node in nodes {
-            // Proposals are not cancelled, so that each node is shown different blocks, and the
-            // same ones every time.
+            // Proposals are not cancelled, so no two nodes get the same blocks, and a node gets the
+            // same ones in every comparison.
             let decision = controller
                 .shared
                 .with_allocator(|allocator| allocator.decide(&node.name, &node.uid));
@@ -50,13 +51,6 @@ impl DryRun for NodeIpamDryRun {
 
 fn difference(node: &NodeView, cidrs: &[IpNet]) -> Difference {
     let cidrs: Vec<String> = cidrs.iter().map(ToString::to_string).collect();
-    Difference {
-        kind: ObjectKind::Node,
-        object: node.name.to_string(),
-        part: "spec.podCIDRs".to_owned(),
-        controller: NODE_IPAM,
-        current: Some(NONE.to_owned()),
-        desired: cidrs.join(","),
-        why: "it has none, and these are free".to_owned(),
-    }
+    let reason = "it has none, and these are free";
+    node_difference(NODE_IPAM, node, "spec.podCIDRs", NONE, &cidrs.join(","), reason)
 }

@@ -1,4 +1,4 @@
-//! Dry run of the node-lifecycle controller: finds which nodes it would taint or delete.
+//! The dry run of the node-lifecycle controller: finds the nodes that it would taint or delete.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,25 +14,25 @@ use super::{
 };
 use crate::{
     config::controller_names::CLOUD_NODE_LIFECYCLE,
+    controllers::node_difference::node_difference,
     k8s::{NodeView, well_known},
     provider::{CloudError, InstanceStatus, NodeOwnership},
     runtime::shadow::{Difference, DryRun, DryRunFindings, NONE, NotCompared, ObjectKind},
 };
 
-/// The controller in shadow mode. Its queries and proofs are the same as those of the real
-/// controller.
+/// The controller in shadow mode. It queries the cloud and proves absences like the controller.
 struct LifecycleDryRun {
     controller: NodeLifecycleController,
     tracker: NotReadyTracker,
     started_at: Instant,
     pass_number: usize,
-    next: Instant,
-    /// Number of nodes in the last pass.
-    nodes: usize,
-    /// The difference that followed from the last answer about each node, if any, and when the
-    /// answer came.
+    next_pass: Instant,
+    /// The number of nodes in the last pass.
+    node_count: usize,
+    /// The difference that follows from the last answer about each node, and the time of the
+    /// answer.
     current_findings: HashMap<Arc<str>, (Difference, Instant)>,
-    /// Nodes whose last query failed, and the error.
+    /// The errors of the last queries, by node.
     failed_queries: BTreeMap<Arc<str>, String>,
 }
 
@@ -46,8 +46,8 @@ impl NodeLifecycleController {
             tracker,
             started_at: now,
             pass_number: 0,
-            next: now,
-            nodes: 0,
+            next_pass: now,
+            node_count: 0,
             current_findings: HashMap::new(),
             failed_queries: BTreeMap::new(),
         })
@@ -57,13 +57,13 @@ impl NodeLifecycleController {
 #[async_trait]
 impl DryRun for LifecycleDryRun {
     async fn compare(&mut self, now: Instant) -> DryRunFindings {
-        if self.next <= now {
-            self.pass(now).await;
+        if self.next_pass <= now {
+            self.run_pass(now).await;
             self.pass_number += 1;
-            self.next = now + self.controller.config.period;
+            self.next_pass = now + self.controller.config.period;
         }
         let mut findings = DryRunFindings {
-            compared: vec![("nodes", self.nodes)],
+            compared: vec![("nodes", self.node_count)],
             differences: self.current_findings.values().cloned().collect(),
             uncompared: Vec::new(),
             unsettled: Vec::new(),
@@ -89,6 +89,7 @@ impl DryRun for LifecycleDryRun {
 }
 
 impl LifecycleDryRun {
+    /// Returns true if the controller would delete the node.
     fn is_proved_gone(&self, name: &str) -> bool {
         match self.current_findings.get(name) {
             Some((difference, _)) => difference.part == DELETION,
@@ -97,11 +98,12 @@ impl LifecycleDryRun {
     }
 
     /// Runs a pass like that of the controller, without its writes.
-    async fn pass(&mut self, now: Instant) {
+    async fn run_pass(&mut self, now: Instant) {
+        // Query the nodes that are not Ready.
         let ctx = &self.controller.ctx;
         let mut ours = ctx.nodes.list();
         ours.retain(|node| ctx.provider.node_ownership(node) == NodeOwnership::Ours);
-        self.nodes = ours.len();
+        self.node_count = ours.len();
         let (queries, mut actions) = self.tracker.plan_queries(&ours, self.started_at.elapsed());
         let answers = self.controller.query_cloud(&queries.routine).await;
         for (node, answer) in queries.routine.iter().zip(&answers) {
@@ -111,6 +113,7 @@ impl LifecycleDryRun {
                 self.started_at.elapsed(),
             ));
         }
+        // Query the suspects again, together with controls.
         let mut answered: Vec<_> = queries.routine.iter().cloned().zip(answers).collect();
         for suspects in queries.confirmations.chunks(self.controller.confirm_size()) {
             let queried = self
@@ -129,6 +132,7 @@ impl LifecycleDryRun {
                 answered.push((suspect.node, suspect.answer));
             }
         }
+        // Replace the findings of the nodes that were queried.
         self.drop_outdated(&ours);
         self.record_answers(&answered);
         for action in &actions {
@@ -139,8 +143,8 @@ impl LifecycleDryRun {
         }
     }
 
-    /// Removes findings and errors that no longer apply: of nodes that are deleted, being deleted
-    /// or Ready again, and of nodes that have the taint by now.
+    /// Removes the findings and errors of nodes that are deleted, being deleted or Ready again, and
+    /// the findings about taints that somebody has added.
     fn drop_outdated(&mut self, ours: &[Arc<NodeView>]) {
         let mut not_ready: HashMap<&str, &NodeView> = HashMap::new();
         for node in ours {
@@ -157,7 +161,7 @@ impl LifecycleDryRun {
             });
     }
 
-    /// Records errors. Any answer removes the node's earlier finding and error.
+    /// Records errors. An answer removes the earlier finding and error of its node.
     fn record_answers(&mut self, answered: &[(Arc<NodeView>, Result<InstanceStatus, CloudError>)]) {
         for (node, answer) in answered {
             match answer {
@@ -173,40 +177,18 @@ impl LifecycleDryRun {
     }
 }
 
-/// Value of [`Difference::part`] for the deletion of the whole Node.
+/// The value of [`Difference::part`] for the deletion of the whole Node.
 const DELETION: &str = "the object";
 
-/// Returns what an action changes.
+/// Returns the difference that an action would resolve.
 fn action_difference(action: &Action) -> Option<Difference> {
     let taint = format!("spec.taints[{}]", well_known::TAINT_SHUTDOWN);
-    match action {
-        Action::Taint(node) => {
-            Some(difference(node, taint, NONE, "set", "its instance is shut down"))
-        }
-        Action::Untaint(node) => Some(difference(node, taint, "set", NONE, "it is Ready")),
-        Action::Delete(node) => {
-            let part = DELETION.to_owned();
-            Some(difference(node, part, "there", "deleted", "its instance is gone"))
-        }
-        // Only reported; nothing is written.
-        Action::RefuseDeletion { .. } => None,
-    }
-}
-
-fn difference(
-    node: &NodeView,
-    part: String,
-    current: &str,
-    desired: &str,
-    why: &str,
-) -> Difference {
-    Difference {
-        kind: ObjectKind::Node,
-        object: node.name.to_string(),
-        part,
-        controller: CLOUD_NODE_LIFECYCLE,
-        current: Some(current.to_owned()),
-        desired: desired.to_owned(),
-        why: why.to_owned(),
-    }
+    let (node, part, current, desired, reason) = match action {
+        Action::Taint(node) => (node, &*taint, NONE, "set", "its instance is shut down"),
+        Action::Untaint(node) => (node, &*taint, "set", NONE, "it is Ready"),
+        Action::Delete(node) => (node, DELETION, "there", "deleted", "its instance is gone"),
+        // A refusal is only reported.
+        Action::RefuseDeletion { .. } => return None,
+    };
+    Some(node_difference(CLOUD_NODE_LIFECYCLE, node, part, current, desired, reason))
 }

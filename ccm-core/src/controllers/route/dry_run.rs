@@ -1,5 +1,5 @@
-//! Dry run: which routes the route controller would create and delete, and which conditions it
-//! would write.
+//! The dry run of the route controller: finds the routes that it would create and delete, and the
+//! conditions that it would write.
 
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     config::controller_names::NODE_ROUTE,
+    controllers::node_difference::node_difference,
     k8s::well_known,
     provider::{CloudError, ErrorKind, Route},
     runtime::{
@@ -21,36 +22,39 @@ use crate::{
     },
 };
 
-/// Back-off after routes could not be listed.
+/// The back-off after routes could not be listed.
 const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(60) };
 
 /// The route controller in a dry run.
 struct RouteDryRun {
     controller: RouteController,
-    next: Instant,
-    checked: Instant,
+    next_listing: Instant,
+    /// The time at which the differences were found.
+    compared_at: Instant,
+    /// The number of consecutive listings that failed.
     failures: u32,
     differences: Vec<Difference>,
-    failed: Option<String>,
-    routes: usize,
+    /// The error of the last listing, if it failed.
+    list_error: Option<String>,
+    route_count: usize,
 }
 
 impl RouteController {
-    /// Makes a dry run that only reports what the controller would do.
+    /// Turns the controller into a dry run, which only reports what the controller would do.
     pub(crate) fn dry_run(self) -> Box<dyn DryRun> {
         let now = Instant::now();
         Box::new(RouteDryRun {
             controller: self,
-            next: now,
-            checked: now,
+            next_listing: now,
+            compared_at: now,
             failures: 0,
             differences: Vec::new(),
-            failed: None,
-            routes: 0,
+            list_error: None,
+            route_count: 0,
         })
     }
 
-    /// Plans as if no change had failed before.
+    /// Lists the routes and plans as if no change had failed before.
     async fn plan_without_backoff(&self) -> Result<RoutePlan, CloudError> {
         let routes = self.list_routes(&self.cached_nodes()).await?;
         Ok(self.plan(&self.cached_nodes(), &routes, &ChangeBackoff::default()))
@@ -60,11 +64,11 @@ impl RouteController {
 #[async_trait]
 impl DryRun for RouteDryRun {
     async fn compare(&mut self, now: Instant) -> DryRunFindings {
-        if self.next <= now {
+        if self.next_listing <= now {
             self.list_and_plan(now).await;
         }
         let mut uncompared = Vec::new();
-        if let Some(error) = &self.failed {
+        if let Some(error) = &self.list_error {
             let not_compared = NotCompared {
                 kind: ObjectKind::Route,
                 object: String::new(),
@@ -74,11 +78,11 @@ impl DryRun for RouteDryRun {
             uncompared.push((not_compared, now));
         }
         DryRunFindings {
-            compared: vec![("routes", self.routes)],
+            compared: vec![("routes", self.route_count)],
             differences: self
                 .differences
                 .iter()
-                .map(|difference| (difference.clone(), self.checked))
+                .map(|difference| (difference.clone(), self.compared_at))
                 .collect(),
             uncompared,
             unsettled: Vec::new(),
@@ -90,26 +94,26 @@ impl RouteDryRun {
     async fn list_and_plan(&mut self, now: Instant) {
         match self.controller.plan_without_backoff().await {
             Ok(plan) => {
-                self.checked = now;
-                self.next = now + self.controller.config.period;
+                self.compared_at = now;
+                self.next_listing = now + self.controller.config.period;
                 self.failures = 0;
-                self.failed = None;
-                self.routes = plan.managed_routes;
+                self.list_error = None;
+                self.route_count = plan.managed_routes;
                 self.differences = plan.steps.iter().map(route_difference).collect();
                 self.differences
                     .extend(plan.nodes.iter().filter_map(condition_difference));
             }
-            // Then the controller would not create routes either.
+            // Without support for routes, the controller would do nothing.
             Err(error) if error.kind() == ErrorKind::NotImplemented => {
-                self.next = now + self.controller.config.period;
+                self.next_listing = now + self.controller.config.period;
             }
             Err(error) => {
                 self.failures += 1;
                 let delay = error
                     .retry_after()
                     .unwrap_or_else(|| BACKOFF.delay(self.failures));
-                self.next = now + delay;
-                self.failed = Some(error.chain());
+                self.next_listing = now + delay;
+                self.list_error = Some(error.chain());
             }
         }
     }
@@ -120,14 +124,14 @@ fn route_difference(step: &RouteStep) -> Difference {
     let current = if step.delete.is_empty() {
         NONE.to_owned()
     } else {
-        let targets: Vec<String> = step.delete.iter().map(target).collect();
+        let targets: Vec<String> = step.delete.iter().map(format_target).collect();
         targets.join(", ")
     };
     let desired = match &step.create {
         Some(node) => node.name.to_string(),
         None => NONE.to_owned(),
     };
-    let why = if step.create.is_some() && step.delete.is_empty() {
+    let reason = if step.create.is_some() && step.delete.is_empty() {
         "the node has it as pod network"
     } else if step.create.is_some() {
         "the node has it as pod network, and the route does not fit"
@@ -143,11 +147,11 @@ fn route_difference(step: &RouteStep) -> Difference {
         controller: NODE_ROUTE,
         current: Some(current),
         desired,
-        why: why.to_owned(),
+        why: reason.to_owned(),
     }
 }
 
-fn target(route: &Route) -> String {
+fn format_target(route: &Route) -> String {
     match &route.node {
         Some(node) if route.blackhole => format!("{node} (leads nowhere)"),
         Some(node) => node.to_string(),
@@ -155,24 +159,19 @@ fn target(route: &Route) -> String {
     }
 }
 
-/// Returns what differs in the condition once every route exists.
+/// Returns the difference between a node's condition and the one that it would have once all its
+/// routes exist.
 fn condition_difference(plan: &NodePlan) -> Option<Difference> {
     let network = plan::network_status(plan, |_| CreateResult::Created)?;
     let condition = plan.node.network_unavailable.as_ref();
     if network.matches_condition(condition) {
         return None;
     }
+    let part = format!("status.conditions[{}]", well_known::CONDITION_NETWORK_UNAVAILABLE);
     let current = match condition {
         Some(condition) => format!("{}/{}", condition.status.as_str(), condition.reason),
         None => NONE.to_owned(),
     };
-    Some(Difference {
-        kind: ObjectKind::Node,
-        object: plan.node.name.to_string(),
-        part: format!("status.conditions[{}]", well_known::CONDITION_NETWORK_UNAVAILABLE),
-        controller: NODE_ROUTE,
-        current: Some(current),
-        desired: format!("{}/{}", network.status().as_str(), network.reason()),
-        why: network.message().to_owned(),
-    })
+    let desired = format!("{}/{}", network.status().as_str(), network.reason());
+    Some(node_difference(NODE_ROUTE, &plan.node, &part, &current, &desired, network.message()))
 }

@@ -1,5 +1,5 @@
-//! Observes the nodes. Sets of backends are built once per change, and confirmed with the API
-//! server when most of one is gone.
+//! Caches the sets of nodes that are backends. A set is built once per node change. If it then
+//! lacks most of its nodes, the API server must confirm that.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -21,59 +21,62 @@ use crate::{
 pub(crate) struct BackendNodeCache {
     ctx: ControllerContext,
     state: Arc<Mutex<CachedNodeSets>>,
-    /// Held while the API server is read, so that one answer serves all callers.
+    /// Held while nodes are read from the API server, so that concurrent callers share one answer.
     confirmation_lock: AsyncMutex<()>,
 }
 
 #[derive(Default)]
 struct CachedNodeSets {
-    /// Counts the changes of nodes that may change a set.
+    /// The number of node changes so far that may have changed a set.
     generation: u64,
     sets: HashMap<Vec<LabelRequirement>, CachedNodeSet>,
-    /// Until when a failed confirmation counts for all callers.
+    /// The time until which a failed confirmation counts for all callers.
     unconfirmed_until: Option<Instant>,
-    /// True once the cache was compared with the API server after the start.
+    /// True once the API server confirmed the cached nodes after the start.
     confirmed: bool,
 }
 
 struct CachedNodeSet {
+    /// The generation for which the set was built.
     generation: u64,
     set: Arc<BackendNodes>,
 }
 
-/// Why the cache is not acted upon: the API server has not confirmed it.
+/// An error that keeps the controller from acting on the cache.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StaleCacheError {
-    /// The API server could not be read.
-    #[error("nodes could not be read again before most backends are removed")]
+    /// The nodes could not be read from the API server.
+    #[error("failed to list nodes to confirm that backends are gone")]
     Api(#[source] ApiError),
     /// The API server has a Service that the cache lacks.
     #[error(
-        "the API server has the service that the cache lacks; its load balancer stays until both agree"
+        "the service exists on the API server but not in the cache; its load balancer is kept until both agree"
     )]
     ServiceExists,
-    /// The API server has the Service as one that is to be served again.
+    /// According to the API server, the Service needs its load balancer again.
     #[error(
-        "the API server has the service as one to be served, which the cache does not show yet; its load balancer stays"
+        "the service needs a load balancer according to the API server but not the cache; its load balancer is kept"
     )]
     LoadBalancerNeeded,
     /// Many Services disappeared at once without being deleted.
     #[error(
-        "{missing} of {all} services with load balancers are gone and were not deleted, as after a restored backup; their load balancers stay, delete them by hand if they are not needed"
+        "{missing} of {all} services with load balancers disappeared without being deleted, as after a restored backup; their load balancers are kept, delete them by hand if they are not needed"
     )]
     MostServicesGone {
-        /// Services that are gone.
+        /// The number of Services that disappeared.
         missing: usize,
-        /// All Services with a load balancer.
+        /// The number of all Services with a load balancer.
         all: usize,
     },
-    /// A confirmation failed a moment ago.
+    /// The API server did not confirm the cached nodes a moment ago.
     #[error(
-        "nodes were not confirmed a moment ago: most backends are gone from the cache alone, or the API server could not be read"
+        "the API server did not confirm the cached nodes a moment ago; backends are kept until both agree"
     )]
     RecentlyUnconfirmed,
-    /// The API server has backends that the cache lacks.
-    #[error("the API server has nodes that the cache lacks; backends stay until both agree")]
+    /// The API server has nodes that the cache lacks.
+    #[error(
+        "some nodes exist on the API server but not in the cache; backends are kept until both agree"
+    )]
     BackendsDiffer,
 }
 
@@ -86,9 +89,9 @@ impl BackendNodeCache {
         }
     }
 
-    /// Has sets rebuilt after node changes, and calls `node_changes` for each change that load
-    /// balancers need.
-    pub(crate) fn watch_nodes(&self, node_changes: impl Fn(Urgency) + Send + Sync + 'static) {
+    /// Subscribes to the node cache, so that sets are rebuilt after node changes. Calls
+    /// `on_relevant_change` for each change that load balancers need.
+    pub(crate) fn watch_nodes(&self, on_relevant_change: impl Fn(Urgency) + Send + Sync + 'static) {
         let state = self.state.clone();
         let provider = self.ctx.provider.clone();
         self.ctx.nodes.on_change(move |change: &Change<NodeView>| {
@@ -104,16 +107,15 @@ impl BackendNodeCache {
                 state.lock().generation += 1;
             }
             if let Some(urgency) = urgency {
-                node_changes(urgency);
+                on_relevant_change(urgency);
             }
         });
     }
 
-    /// Returns the current set.
+    /// Returns the nodes that are backends and meet the requirements.
     ///
-    /// If it lost most of its nodes since the last call, the nodes are read again from the API
-    /// server: a cache that lags, or a list that is cut short, must not take backends out of
-    /// service.
+    /// If the set has lost most of its nodes since the last call, this reads the nodes from the API
+    /// server. A cache that lags or lists that were cut short must not take backends out of service.
     pub(crate) async fn get(
         &self,
         requirements: &[LabelRequirement],
@@ -122,22 +124,23 @@ impl BackendNodeCache {
             return Ok(set);
         }
         let (generation, set) = self.build(requirements);
-        if self.shrunk_from(requirements, &set).is_none() {
+        if self.earlier_set_if_shrunk(requirements, &set).is_none() {
             return Ok(self.store(requirements, generation, set));
         }
+        // Most nodes seem to be gone. Wait while another caller confirms that, and use its result.
         let _confirming = self.confirmation_lock.lock().await;
-        // Another caller may have confirmed the set meanwhile.
         if let Some(set) = self.cached(requirements) {
             return Ok(set);
         }
         self.fail_if_recently_unconfirmed()?;
+        // Build the set again, because nodes may have changed while this waited.
         let (generation, set) = self.build(requirements);
-        if let Some(before) = self.shrunk_from(requirements, &set) {
+        if let Some(earlier) = self.earlier_set_if_shrunk(requirements, &set) {
             tracing::warn!(
-                left = set.nodes.len(),
-                "most backends are gone; nodes are read again from the API server"
+                remaining = set.nodes.len(),
+                "most backends are gone; reading the nodes from the API server"
             );
-            if let Err(error) = self.confirm_removals(requirements, &before, &set).await {
+            if let Err(error) = self.confirm_removals(requirements, &earlier, &set).await {
                 self.state.lock().unconfirmed_until = Some(Instant::now() + UNCONFIRMED_RETRY);
                 return Err(error);
             }
@@ -145,29 +148,31 @@ impl BackendNodeCache {
         Ok(self.store(requirements, generation, set))
     }
 
-    /// Reads the nodes from the API server. An error if one of the nodes to be removed still exists
-    /// there.
+    /// Reads the nodes from the API server. Returns an error if a node that `set` lacks still
+    /// exists there.
     async fn confirm_removals(
         &self,
         requirements: &[LabelRequirement],
-        before: &BackendNodes,
+        earlier: &BackendNodes,
         set: &BackendNodes,
     ) -> Result<(), StaleCacheError> {
         let fresh = self.read(requirements).await?;
-        if before.removes_existing_node(set, &fresh) {
+        if set.lacks_existing_node_of(earlier, &fresh) {
             return Err(StaleCacheError::BackendsDiffer);
         }
         Ok(())
     }
 
-    /// Compares the cache with the API server, once, before the first change of backends from
-    /// before the start. The first set has no predecessor that shows what it lost, and a list that
-    /// was cut short at the start must not empty load balancers. A set that was taken from the
-    /// cache before may be older than what is confirmed.
+    /// Compares the cached nodes with the API server, once, before a load balancer from before the
+    /// start is changed.
+    ///
+    /// There is no earlier set that shows what the first one lacks, and a first list that was cut
+    /// short must not take backends out of service. The cache may change during this call, so a set
+    /// from before it is not necessarily confirmed.
     ///
     /// # Errors
-    /// If the cache lacks a node that the API server has, or the API server could not be read, now
-    /// or a moment ago.
+    /// Returns an error if the cache lacks a node, or if the API server could not be read, now or a
+    /// moment ago.
     pub(crate) async fn confirm_nodes_after_start(&self) -> Result<(), StaleCacheError> {
         let _confirming = self.confirmation_lock.lock().await;
         if self.state.lock().confirmed {
@@ -183,20 +188,17 @@ impl BackendNodeCache {
         confirmation
     }
 
-    /// Reads all nodes from the API server. An error if the cache lacks one of them.
+    /// Reads all nodes from the API server. Returns an error if the cache lacks one of them.
     async fn confirm_all_nodes(&self) -> Result<(), StaleCacheError> {
         let fresh = self.read(&[]).await?;
         let (_, cached) = self.build(&[]);
-        if fresh.removes_existing_node(&cached, &fresh) {
+        if cached.lacks_any_of(&fresh) {
             return Err(StaleCacheError::BackendsDiffer);
         }
         Ok(())
     }
 
-    /// Checks that no confirmation of the nodes failed a moment ago.
-    ///
-    /// # Errors
-    /// If one did.
+    /// Returns an error if a confirmation of the nodes failed a moment ago.
     pub(crate) fn fail_if_recently_unconfirmed(&self) -> Result<(), StaleCacheError> {
         match self.state.lock().unconfirmed_until {
             Some(until) if until > Instant::now() => Err(StaleCacheError::RecentlyUnconfirmed),
@@ -204,7 +206,7 @@ impl BackendNodeCache {
         }
     }
 
-    /// Reads the set from the API server.
+    /// Reads the nodes from the API server and selects the backends.
     async fn read(
         &self,
         requirements: &[LabelRequirement],
@@ -227,26 +229,28 @@ impl BackendNodeCache {
         BackendNodes::new(&nodes, requirements, target(&*self.ctx.provider))
     }
 
+    /// Returns the stored set if no node has changed since it was built.
     fn cached(&self, requirements: &[LabelRequirement]) -> Option<Arc<BackendNodes>> {
         let state = self.state.lock();
         let entry = state.sets.get(requirements)?;
         (entry.generation == state.generation).then(|| entry.set.clone())
     }
 
+    /// Builds the set from the cached nodes. Returns it with its generation.
     fn build(&self, requirements: &[LabelRequirement]) -> (u64, BackendNodes) {
         let generation = self.state.lock().generation;
         (generation, self.select(self.ctx.nodes.list(), requirements))
     }
 
-    /// Returns the previous set if `set` lacks most of it.
-    fn shrunk_from(
+    /// Returns the stored set if `set` lacks most of its nodes.
+    fn earlier_set_if_shrunk(
         &self,
         requirements: &[LabelRequirement],
         set: &BackendNodes,
     ) -> Option<Arc<BackendNodes>> {
         let state = self.state.lock();
-        let before = &state.sets.get(requirements)?.set;
-        set.removes_most_of(before).then(|| before.clone())
+        let earlier = &state.sets.get(requirements)?.set;
+        set.lacks_most_of(earlier).then(|| earlier.clone())
     }
 
     fn store(
@@ -263,17 +267,17 @@ impl BackendNodeCache {
         set
     }
 
-    /// Drops the sets that no load balancer uses any more.
-    pub(crate) fn retain(&self, used: impl Fn(&[LabelRequirement]) -> bool) {
+    /// Drops the sets that no load balancer uses, according to `is_used`.
+    pub(crate) fn retain(&self, is_used: impl Fn(&[LabelRequirement]) -> bool) {
         self.state
             .lock()
             .sets
-            .retain(|requirements, _| used(requirements));
+            .retain(|requirements, _| is_used(requirements));
     }
 }
 
-/// Tells whether a change that is not urgent may change a set: the autoscaler's taint, or labels of
-/// an uninitialised node.
+/// Returns true if a change may change a set although it is not urgent, such as the autoscaler's
+/// taint or labels of an uninitialised node.
 fn may_change_set(old: Option<&NodeView>, new: Option<&NodeView>) -> bool {
     if old.is_some_and(is_backend) != new.is_some_and(is_backend) {
         return true;
@@ -284,7 +288,7 @@ fn may_change_set(old: Option<&NodeView>, new: Option<&NodeView>) -> bool {
     }
 }
 
-/// Tells whether the load balancers can address a node.
+/// Returns true if load balancers can address a node.
 fn is_candidate(provider: &dyn CloudProvider, node: &NodeView) -> bool {
     match target(provider) {
         NodeTarget::Address => true,

@@ -1,4 +1,4 @@
-//! Which nodes are backends, and how urgent a node change is. Pure functions.
+//! Selects the nodes that are backends, and decides how urgent a node change is. Pure functions.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -8,21 +8,21 @@ use std::{
 };
 
 use crate::{
-    k8s::{EndpointSliceView, NodeView, well_known},
+    k8s::{EndpointSliceView, NodeAddress, NodeView, well_known},
     provider::{LabelRequirement, NodeTarget},
 };
 
-/// Nodes behind a load balancer, and their fingerprint.
+/// The nodes behind a load balancer.
 #[derive(Clone, Debug)]
 pub(crate) struct BackendNodes {
-    /// Sorted by name.
+    /// The nodes, sorted by name.
     pub(crate) nodes: Vec<Arc<NodeView>>,
-    /// Equal for sets that do not differ for a load balancer.
+    /// A hash of everything in the nodes that load balancers depend on.
     pub(crate) fingerprint: u64,
 }
 
 impl BackendNodes {
-    /// Selects the backends among `all`. `target`: what load balancers address nodes by.
+    /// Selects the backends among `all`. Load balancers address them by `target`.
     pub(crate) fn new(
         all: &[Arc<NodeView>],
         requirements: &[LabelRequirement],
@@ -37,51 +37,76 @@ impl BackendNodes {
         nodes.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let mut hasher = DefaultHasher::new();
         for node in &nodes {
-            identity(node, target).hash(&mut hasher);
+            BackendIdentity::new(node, target).hash(&mut hasher);
         }
         Self { fingerprint: hasher.finish(), nodes }
     }
 
-    /// Tells whether `before` has more than one node, and this set lacks more than half of them.
-    pub(crate) fn removes_most_of(&self, before: &Self) -> bool {
-        let removed = before
-            .nodes
-            .iter()
-            .filter(|node| !self.has(&node.name))
-            .count();
-        before.nodes.len() > 1 && removed * 2 > before.nodes.len()
+    /// Returns true if this set lacks a node of `other`.
+    pub(crate) fn lacks_any_of(&self, other: &Self) -> bool {
+        other.nodes.iter().any(|node| !self.contains(&node.name))
     }
 
-    fn has(&self, name: &str) -> bool {
+    /// Returns true if this set lacks more than half of the nodes of `earlier`, which has more than
+    /// one node.
+    pub(crate) fn lacks_most_of(&self, earlier: &Self) -> bool {
+        let removed = earlier
+            .nodes
+            .iter()
+            .filter(|node| !self.contains(&node.name))
+            .count();
+        earlier.nodes.len() > 1 && removed * 2 > earlier.nodes.len()
+    }
+
+    /// Returns true if this set lacks a node of `earlier` that still exists, according to `fresh`.
+    pub(crate) fn lacks_existing_node_of(&self, earlier: &Self, fresh: &Self) -> bool {
+        earlier
+            .nodes
+            .iter()
+            .any(|node| !self.contains(&node.name) && fresh.contains(&node.name))
+    }
+
+    fn contains(&self, name: &str) -> bool {
         self.nodes
             .binary_search_by(|node| (*node.name).cmp(name))
             .is_ok()
     }
+}
 
-    /// Tells whether `after` lacks a node of this set that still exists, according to `fresh`.
-    pub(crate) fn removes_existing_node(&self, after: &Self, fresh: &Self) -> bool {
-        self.nodes
-            .iter()
-            .any(|node| !after.has(&node.name) && fresh.has(&node.name))
+/// The properties of a node that load balancers depend on.
+///
+/// Upstream compares only name and provider ID. Load balancers that address nodes by their
+/// addresses then keep outdated ones.
+#[derive(PartialEq, Eq, Hash)]
+struct BackendIdentity<'a> {
+    name: &'a str,
+    uid: &'a str,
+    provider_id: Option<&'a str>,
+    /// `None` if load balancers do not use the addresses.
+    addresses: Option<&'a [NodeAddress]>,
+    zone: Option<&'a str>,
+}
+
+impl<'a> BackendIdentity<'a> {
+    fn new(node: &'a NodeView, target: NodeTarget) -> Self {
+        let addresses = match target {
+            NodeTarget::Address => Some(&*node.addresses),
+            NodeTarget::Instance => None,
+        };
+        Self {
+            name: &node.name,
+            uid: &node.uid,
+            provider_id: node.provider_id.as_deref(),
+            addresses,
+            zone: node.labels.get(well_known::LABEL_ZONE),
+        }
     }
 }
 
-/// What load balancers depend on in a node. Upstream compares name and provider ID alone, so that
-/// load balancers that use addresses keep stale ones (W28).
-fn identity(node: &NodeView, target: NodeTarget) -> impl Hash {
-    let NodeView { name, uid, provider_id, addresses, labels, .. } = node;
-    (
-        name,
-        uid,
-        provider_id,
-        (target == NodeTarget::Address).then_some(addresses),
-        labels.get(well_known::LABEL_ZONE),
-    )
-}
-
-/// Tells whether a node is a backend (KEP-3458): it is not being deleted, not excluded, and not
-/// about to be removed by the autoscaler. Readiness, cordon and other taints do not matter; health
-/// checks do.
+/// Returns true if a node is a backend (KEP-3458).
+///
+/// A node is none if it is being deleted or excluded, or if the autoscaler is about to remove it.
+/// Readiness, cordon and other taints do not matter, because load balancers have health checks.
 pub(crate) fn is_backend(node: &NodeView) -> bool {
     is_backend_ignoring_autoscaler(node)
         && !node
@@ -90,14 +115,14 @@ pub(crate) fn is_backend(node: &NodeView) -> bool {
             .any(|taint| &*taint.key == well_known::TAINT_TO_BE_DELETED)
 }
 
-/// Like [`is_backend`], without the autoscaler's taint. That taint alone is no reason to act:
-/// connections drain.
+/// Returns true if a node is a backend, except for the autoscaler's taint. That taint is no reason
+/// to act at once, because the node still drains its connections.
 fn is_backend_ignoring_autoscaler(node: &NodeView) -> bool {
     !node.deleting && !is_excluded(node)
 }
 
-/// Reads the exclusion label as upstream does: excluded if the label exists, unless its value is
-/// one of Go's spellings of false.
+/// Returns true if the node has the exclusion label. As upstream, the label does not count if its
+/// value is one of Go's spellings of false.
 fn is_excluded(node: &NodeView) -> bool {
     let value = node
         .labels
@@ -105,20 +130,21 @@ fn is_excluded(node: &NodeView) -> bool {
     value.is_some_and(|value| !matches!(value, "0" | "f" | "F" | "false" | "False" | "FALSE"))
 }
 
-/// How soon load balancers need a node change.
+/// The urgency of applying a node change to the load balancers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Urgency {
-    /// It can wait until the node is initialised or, if that does not happen, for the longest
-    /// delay.
+    /// The change can wait until the node is initialised, but at most for the maximum delay.
     Later,
     /// A node joined or changed.
     Soon,
-    /// A node must not get traffic any more.
+    /// A node must no longer get traffic.
     Now,
 }
 
-/// Returns how soon load balancers need a change of one node; `None` if they do not. `target`: what
-/// they address nodes by. Pass `None` for a node that they cannot address.
+/// Returns the urgency of a node change; `None` if load balancers do not need it.
+///
+/// Load balancers address nodes by `target`. A node that they cannot address must be passed as
+/// `None`.
 pub(crate) fn urgency(
     old: Option<&NodeView>,
     new: Option<&NodeView>,
@@ -135,16 +161,17 @@ pub(crate) fn urgency(
     if may_stop_being_backend(old, new) {
         return Some(Urgency::Now);
     }
-    // If the autoscaler gave up removing the node, it would otherwise get no traffic until another
-    // node changes.
+    // The autoscaler may have removed its taint. Without an update, the node would then get no
+    // traffic until another node changes.
     let becomes_backend = !is_backend(old) && is_backend(new);
-    if becomes_backend || changes_backends(old, new, target) {
+    if becomes_backend || has_relevant_change(old, new, target) {
         return Some(urgency_by_initialization(new));
     }
     None
 }
 
-/// A node that is not initialised yet changes once more, so the update can wait for that.
+/// Returns the urgency of a change that adds or updates a node. A node that is not initialised will
+/// change once more, and the update can wait for that.
 fn urgency_by_initialization(node: &NodeView) -> Urgency {
     if node.is_uninitialized() {
         Urgency::Later
@@ -153,12 +180,13 @@ fn urgency_by_initialization(node: &NodeView) -> Urgency {
     }
 }
 
-/// Tells whether a change may remove the node from a set that is selected by label, or its instance
-/// from every set.
+/// Returns true if a change may remove the node from a set that is selected by labels, or its
+/// instance from every set.
 fn may_stop_being_backend(old: &NodeView, new: &NodeView) -> bool {
     if old.provider_id.is_some() && old.provider_id != new.provider_id {
         return true;
     }
+    // A label of an initialised node was removed or has another value.
     !old.is_uninitialized()
         && old
             .labels
@@ -166,15 +194,19 @@ fn may_stop_being_backend(old: &NodeView, new: &NodeView) -> bool {
             .any(|(key, value)| new.labels.get(key) != Some(value))
 }
 
-fn changes_backends(old: &NodeView, new: &NodeView, target: NodeTarget) -> bool {
-    old.uid != new.uid
-        || old.provider_id != new.provider_id
-        || (target == NodeTarget::Address && old.addresses != new.addresses)
-        // While a node is uninitialised the cache keeps all its labels, afterwards only those that
-        // somebody reads. That is no change.
-        || (old.labels != new.labels && !old.is_uninitialized())
-        || old.labels.get(well_known::LABEL_ZONE) != new.labels.get(well_known::LABEL_ZONE)
-        || old.is_uninitialized() != new.is_uninitialized()
+/// Returns true if a change may matter to a load balancer that has the node as a backend, or may
+/// add the node to a set that is selected by labels.
+fn has_relevant_change(old: &NodeView, new: &NodeView, target: NodeTarget) -> bool {
+    if BackendIdentity::new(old, target) != BackendIdentity::new(new, target) {
+        return true;
+    }
+    // Once a node is initialised, the cache drops the labels that nobody reads. So labels of an
+    // uninitialised node are not compared; its initialisation counts as a change anyway.
+    if old.is_uninitialized() {
+        !new.is_uninitialized()
+    } else {
+        new.is_uninitialized() || old.labels != new.labels
+    }
 }
 
 /// Returns a fingerprint of the endpoints of a Service. `slices` must be sorted by name.
@@ -194,7 +226,7 @@ pub(crate) fn endpoints_fingerprint(slices: &[Arc<EndpointSliceView>]) -> u64 {
     hasher.finish()
 }
 
-/// Tells whether a change of a slice removes an endpoint or takes it out of service.
+/// Returns true if a change of a slice removes an endpoint or takes it out of service.
 pub(crate) fn removes_endpoints(old: &EndpointSliceView, new: &EndpointSliceView) -> bool {
     old.endpoints.iter().any(|endpoint| {
         has_serving_endpoint(old, &endpoint.addresses)

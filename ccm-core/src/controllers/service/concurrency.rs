@@ -1,11 +1,13 @@
-//! How many Services may be synced at once (AIMD).
+//! The limit of concurrent syncs, which adapts to throttling.
 
 use parking_lot::Mutex;
 
-/// Limit of concurrent syncs: halved each time that the cloud throttles, raised by one after each
-/// successful call. A load balancer takes several requests. If all workers started at once when the
-/// cloud accepts requests again, each would get its first one through and none its last. A Service
-/// above the limit waits in the queue, so that it is synced as it is when it starts.
+/// The limit of concurrent syncs: halved each time that the cloud throttles, raised by one after
+/// each successful call (AIMD).
+///
+/// Ensuring a load balancer takes several requests. If all workers started as soon as the cloud
+/// accepts requests again, each would succeed with its first request and none with its last. A
+/// Service above the limit waits in the queue, so its sync starts with the latest state.
 #[derive(Debug)]
 pub(crate) struct ConcurrencyLimit {
     current: Mutex<usize>,
@@ -13,7 +15,7 @@ pub(crate) struct ConcurrencyLimit {
 }
 
 impl ConcurrencyLimit {
-    /// Starts with the limit `max`, at least one.
+    /// Creates a limit that starts at its maximum, which is at least one.
     pub(crate) fn new(max: usize) -> Self {
         let max = max.max(1);
         Self { current: Mutex::new(max), max }

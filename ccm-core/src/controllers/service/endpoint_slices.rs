@@ -1,4 +1,4 @@
-//! Index of the EndpointSlices by Service.
+//! An index of the EndpointSlices by Service.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// How long added endpoints wait for others: the pods of a rollout come one by one.
+/// The delay before added endpoints are synced, so that pods of one rollout share a sync.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
 
 type ByService = HashMap<Arc<str>, BTreeMap<Arc<str>, Arc<EndpointSliceView>>>;
@@ -34,8 +34,7 @@ impl EndpointSliceIndex {
         Self { cache, by_service: Arc::default() }
     }
 
-    /// Returns the slices of a Service, sorted by name; `None` until the first complete list has
-    /// arrived.
+    /// Returns the slices of a Service, sorted by name; `None` until the cache is synced.
     pub(crate) fn for_service(&self, service: &str) -> Option<Vec<Arc<EndpointSliceView>>> {
         if !self.cache.is_synced() {
             return None;
@@ -46,10 +45,10 @@ impl EndpointSliceIndex {
         }
     }
 
-    /// Maintains the index, and queues the Services of `services` whose endpoints change: at once
-    /// if an endpoint is lost, otherwise together with changes that follow shortly. The endpoints
-    /// of other Services do not matter, because those have no load balancer. A Service that gets
-    /// one is queued by its own change.
+    /// Updates the index whenever a slice changes, and queues the Service.
+    ///
+    /// A lost endpoint queues it at once, any other change after a short delay. Services that are
+    /// not in `services` have no load balancer and are not queued.
     pub(crate) fn watch(&self, services: &Cache<ServiceView>, queue: WorkQueue<Arc<str>>) {
         let index = self.by_service.clone();
         let services = services.clone();
@@ -92,7 +91,7 @@ fn remove(index: &mut ByService, slice: &EndpointSliceView) {
     }
 }
 
-/// Returns the Services that a change affects, and after which delay they are to be synced.
+/// Returns the Services that a change affects, each with the delay before its sync.
 fn affected_services(change: &Change<EndpointSliceView>) -> Vec<(Arc<str>, Duration)> {
     match change {
         Change::Added(new) => vec![(service_key(new), BATCH_DELAY)],

@@ -1,4 +1,4 @@
-//! Metrics of the service controller: upstream's four, and ours.
+//! The metrics of the service controller: upstream's four, and our own.
 
 use prometheus::{
     Histogram, HistogramOpts, IntCounter, IntCounterVec, Registry, exponential_buckets,
@@ -30,9 +30,9 @@ pub(crate) struct ServiceMetrics {
     outcomes: IntCounterVec,
 }
 
-/// What was done for a Service.
+/// The kind of a sync: label `work` of `ccm_service_syncs_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ServiceOperationKind {
+pub(crate) enum SyncKind {
     Ensure,
     UpdateBackends,
     CheckDrift,
@@ -41,7 +41,7 @@ pub(crate) enum ServiceOperationKind {
     Reject,
 }
 
-impl ServiceOperationKind {
+impl SyncKind {
     fn as_str(self) -> &'static str {
         match self {
             Self::Ensure => "ensure",
@@ -54,7 +54,7 @@ impl ServiceOperationKind {
     }
 }
 
-/// How it ended.
+/// The outcome of a sync: label `outcome` of `ccm_service_syncs_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServiceOutcome {
     Done,
@@ -65,23 +65,20 @@ pub(crate) enum ServiceOutcome {
 impl ServiceMetrics {
     pub(crate) fn register(registry: &Registry) -> prometheus::Result<Self> {
         let upstream_buckets = exponential_buckets(1.0, 2.0, 15)?;
-        // Each combination of the labels is exposed from the start.
-        let operations = [
-            ServiceOperationKind::Ensure,
-            ServiceOperationKind::UpdateBackends,
-            ServiceOperationKind::CheckDrift,
-            ServiceOperationKind::PublishStatus,
-            ServiceOperationKind::Delete,
-            ServiceOperationKind::Reject,
+        // Expose each combination of the labels from the start.
+        let kinds = [
+            SyncKind::Ensure,
+            SyncKind::UpdateBackends,
+            SyncKind::CheckDrift,
+            SyncKind::PublishStatus,
+            SyncKind::Delete,
+            SyncKind::Reject,
         ];
         let outcomes = counters(
             registry,
             "ccm_service_syncs_total",
             "Work on services by kind and outcome.",
-            &[
-                ("work", &operations.map(ServiceOperationKind::as_str)),
-                ("outcome", &["done", "pending", "failed"]),
-            ],
+            &[("work", &kinds.map(SyncKind::as_str)), ("outcome", &["done", "pending", "failed"])],
         )?;
         // Names and help texts of the first four are upstream's.
         Ok(Self {
@@ -128,14 +125,15 @@ impl ServiceMetrics {
         })
     }
 
-    pub(crate) fn count(&self, operation: ServiceOperationKind, outcome: ServiceOutcome) {
+    /// Counts a sync.
+    pub(crate) fn count(&self, kind: SyncKind, outcome: ServiceOutcome) {
         let outcome = match outcome {
             ServiceOutcome::Done => "done",
             ServiceOutcome::Pending => "pending",
             ServiceOutcome::Failed => "failed",
         };
         self.outcomes
-            .with_label_values(&[operation.as_str(), outcome])
+            .with_label_values(&[kind.as_str(), outcome])
             .inc();
     }
 }

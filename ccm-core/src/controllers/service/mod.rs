@@ -1,9 +1,9 @@
 //! Load balancers for Services (upstream's `service-lb-controller`).
 //!
-//! Each Service is owned by one worker at a time. A node change queues only the Services whose
-//! backends really changed. What was last applied is remembered, so that a sync without differences
-//! costs no cloud call. Even so, each load balancer is compared with the cloud once per period. A
-//! load balancer that the cloud is still creating occupies no worker.
+//! Only one worker syncs a Service at a time. A node change queues only the Services whose backends
+//! really changed. The controller remembers what it last applied, so a sync without differences
+//! makes no cloud call. In addition, each load balancer is compared with the cloud once per period.
+//! A load balancer that the cloud is still creating occupies no worker.
 //!
 //! RBAC: `list` and `watch` on `services`, `patch` on `services/status`, `list` and `watch` on
 //! `nodes`; with endpoints as backends `list` and `watch` on `endpointslices`.
@@ -18,7 +18,7 @@ pub(crate) mod patches;
 mod plan;
 mod provider_calls;
 mod sync;
-mod sync_failure;
+mod sync_error;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -49,20 +49,20 @@ use crate::{
     },
 };
 
-/// Number of concurrent syncs unless configured. Upstream's default of one makes each new load
-/// balancer wait for every other (kubernetes-sigs/cloud-provider-azure#5909).
+/// The number of concurrent syncs unless configured. With upstream's default of one, each new load
+/// balancer waits for all others (kubernetes-sigs/cloud-provider-azure#5909).
 const DEFAULT_WORKERS: usize = 8;
-/// Delay before a retry after the cache could not be confirmed by the API server.
+/// The delay before a retry if the API server did not confirm what the cache shows.
 const UNCONFIRMED_RETRY: Duration = Duration::from_secs(5);
 
 /// Settings of the service controller.
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceControllerConfig {
-    /// `--concurrent-service-syncs`: Services synced at a time. One, upstream's default, counts as
-    /// unset and means eight.
+    /// The number of Services synced at a time (`--concurrent-service-syncs`). One, upstream's
+    /// default, counts as unset and means eight.
     pub concurrent_syncs: NonZeroUsize,
-    /// `--load-balancer-verify-period`: time between two drift checks of a load balancer, plus or
-    /// minus up to a quarter.
+    /// The time between two drift checks of a load balancer, plus or minus up to a quarter
+    /// (`--load-balancer-verify-period`).
     pub verify_period: Duration,
 }
 
@@ -84,45 +84,48 @@ pub struct ServiceController {
     slices: Option<EndpointSliceIndex>,
     backend_nodes: BackendNodeCache,
     cloud: LoadBalancerCalls,
-    /// Template of the `Op` of each provider call.
+    /// The template for the `Op` of each provider call.
     op: Op,
     metrics: ServiceMetrics,
     queue: WorkQueue<Arc<str>>,
-    /// Sync state of each Service that was synced and still exists, or whose load balancer does.
+    /// The sync states of the Services that were synced and still exist, or whose load balancers
+    /// still exist.
     states: Mutex<HashMap<Arc<str>, ServiceSyncState>>,
     node_changes: Arc<NodeChanges>,
     node_sync: Mutex<NodeSyncPass>,
     started_at: Instant,
 }
 
-/// Node changes that are to be applied to load balancers.
+/// Node changes that are not applied to the load balancers yet.
 struct NodeChanges {
     batcher: Mutex<NodeChangeBatcher>,
     wake: Notify,
     started_at: Instant,
 }
 
-/// Services that node-change passes queued and that are not synced yet, each with the time of the
-/// node change.
+/// The progress of the Services that node changes have queued.
 #[derive(Default)]
 struct NodeSyncPass {
     started_at: Option<Instant>,
+    /// The Services that are not synced yet, each with the time of the node change.
     remaining: HashMap<Arc<str>, Duration>,
 }
 
 /// A Service with nodes as backends.
 struct ServiceBackends {
     key: Arc<str>,
-    /// Fingerprint of the backends that were applied last, if that is certain.
+    /// The fingerprint of the backends that were last applied; `None` if it is uncertain.
     applied_backends: Option<u64>,
 }
 
 impl ServiceController {
-    /// Creates the controller and subscribes it to the caches. `fields` are those of the cache of
-    /// Services.
+    /// Creates the controller and subscribes it to the caches.
+    ///
+    /// `fields` must be the same as those of the cache `services`. `slices` is only needed if the
+    /// provider supports endpoints as backends.
     ///
     /// # Errors
-    /// When its metrics are registered already.
+    /// Returns an error if the metrics are already registered.
     pub fn new(
         ctx: ControllerContext,
         config: ServiceControllerConfig,
@@ -135,11 +138,10 @@ impl ServiceController {
         let metrics = ServiceMetrics::register(&ctx.metrics)?;
         let queue = WorkQueue::named("service", &ctx.controller_metrics.queues);
         let started_at = Instant::now();
-        // Queue a Service whenever it or its EndpointSlices change.
+        // Queue a Service whenever it or its EndpointSlices change. Our own writes queue it too,
+        // but a sync without differences sends no request.
         let sender = queue.clone();
         services.on_change(move |change: &Change<ServiceView>| match change {
-            // This includes the watch events of our own writes: a sync without differences costs no
-            // request.
             Change::Added(service)
             | Change::Deleted(service)
             | Change::Updated { new: service, .. } => {
@@ -174,20 +176,23 @@ impl ServiceController {
         })
     }
 
-    /// Runs until `cancel`. Then starts nothing new, abandons calls that only read, and returns
-    /// when the changes that were requested have been answered.
+    /// Runs the controller until it is cancelled.
+    ///
+    /// It then starts nothing new and abandons calls that only read, but waits for the responses to
+    /// requests that change something.
     pub async fn run(self, cancel: CancellationToken) {
         let synced = async {
             self.services.synced().await;
             self.ctx.nodes.synced().await;
         };
         cancel.run_until_cancelled(synced).await;
-        // Node changes before this point are included in all sets that are built from now on.
+        // Every set of backends is built after this point and includes the earlier node changes.
         self.node_changes.batcher.lock().start_pass(self.now());
         tokio::join!(self.work(&cancel), self.sync_node_changes(&cancel));
     }
 
-    /// Syncs several keys concurrently in one task: a sync mostly waits and computes little.
+    /// Syncs keys from the queue until `cancel`. One task runs several syncs concurrently, because
+    /// a sync mostly waits for responses.
     async fn work(&self, cancel: &CancellationToken) {
         let mut working = FuturesUnordered::new();
         loop {
@@ -208,15 +213,15 @@ impl ServiceController {
                 self.states.lock().remove(&key);
                 self.queue.forget(&key);
             }
-            SyncResult::RequeueAt { until, resets_failures } => {
+            SyncResult::RequeueAt { at, resets_failures } => {
                 self.states.lock().insert(key.clone(), state);
                 if resets_failures {
-                    // Delays stay: one may be from a change that came during the sync.
+                    // This keeps a delayed requeue, which a change during the sync may have added.
                     self.queue.succeeded(&key);
                 }
-                if let Some(until) = until {
+                if let Some(at) = at {
                     self.queue
-                        .add_after(key.clone(), until.saturating_sub(self.now()));
+                        .add_after(key.clone(), at.saturating_sub(self.now()));
                 }
             }
             SyncResult::RequeueNow => {
@@ -247,15 +252,16 @@ impl ServiceController {
         }
     }
 
-    /// Queues the Services whose backends differ from those applied last. Costs no request, unless
-    /// most nodes seem to be gone.
+    /// Queues the Services whose backends differ from those that were last applied. Sends no
+    /// request, unless most nodes seem to be gone.
     async fn queue_changed_backends(&self) {
         let first_change_at = self.node_changes.batcher.lock().start_pass(self.now());
-        // A sync in progress may end with older backends than its stored state says, and the first
-        // sync of a Service has no stored state yet. Syncing these again costs nothing.
+        // Sync the Services again that are being synced now: they may be given older backends, and
+        // a Service that is synced for the first time has no sync state yet.
         for key in self.queue.in_progress() {
             self.queue.add(key);
         }
+        // Find the other Services whose backends changed.
         let services_by_requirements = self.services_by_requirements();
         let mut changed = HashSet::new();
         for (requirements, services) in &services_by_requirements {
@@ -281,6 +287,7 @@ impl ServiceController {
         }
         self.backend_nodes
             .retain(|requirements| services_by_requirements.contains_key(requirements));
+        // Queue them, and measure how long it takes until all of them are synced.
         let mut pass = self.node_sync.lock();
         if !changed.is_empty() {
             pass.started_at.get_or_insert_with(Instant::now);
@@ -293,7 +300,7 @@ impl ServiceController {
         }
     }
 
-    /// Groups the Services with nodes as backends by what they require of the nodes' labels.
+    /// Groups the Services that have nodes as backends by the labels that these nodes must have.
     fn services_by_requirements(&self) -> HashMap<Vec<LabelRequirement>, Vec<ServiceBackends>> {
         let mut services: HashMap<_, Vec<ServiceBackends>> = HashMap::new();
         for (key, state) in &*self.states.lock() {
@@ -301,7 +308,7 @@ impl ServiceController {
                 continue;
             };
             let applied_backends = state
-                .applied
+                .last_applied
                 .and_then(|applied| applied.backend_fingerprint);
             services
                 .entry(requirements.clone())
@@ -311,16 +318,18 @@ impl ServiceController {
         services
     }
 
-    /// True while a node-change pass is scheduled that has not queued this Service yet. Until then,
-    /// a sync for another reason, such as the watch event of our own write, should not apply only
-    /// half of the node changes.
-    fn node_sync_scheduled(&self, key: &str) -> bool {
+    /// Returns true while a pass over node changes is scheduled and has not queued this Service
+    /// yet.
+    ///
+    /// Until then, a sync for another reason, such as the watch event of our own write, should not
+    /// apply half of the node changes.
+    fn is_node_sync_scheduled(&self, key: &str) -> bool {
         self.node_changes.batcher.lock().due().is_some()
             && !self.node_sync.lock().remaining.contains_key(key)
     }
 
-    /// Records that a Service was synced after the last pass. The last one ends the measurement of
-    /// the pass.
+    /// Records that a Service was synced. If it was the last one that a pass over node changes
+    /// queued, records how long the pass took.
     fn finish_node_sync(&self, key: &str) {
         let mut pass = self.node_sync.lock();
         if pass.remaining.remove(key).is_some()
@@ -333,6 +342,7 @@ impl ServiceController {
         }
     }
 
+    /// Returns the time since the start of the controller.
     fn now(&self) -> Duration {
         self.started_at.elapsed()
     }

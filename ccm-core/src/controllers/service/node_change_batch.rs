@@ -1,29 +1,33 @@
-//! When node changes are applied to the load balancers. Pure.
+//! Decides when node changes are applied to the load balancers. Pure functions.
 
 use std::time::Duration;
 
 use super::backend_nodes::Urgency;
 
-/// How long no node must have changed before changes that followed a first one are applied.
+/// The time without a node change after which a batch is applied.
 const QUIET_PERIOD: Duration = Duration::from_secs(2);
-/// Longest time that a change waits for others while they keep coming.
+/// The maximum time that a change waits while others keep coming.
 const MAX_BATCH_DELAY: Duration = Duration::from_secs(30);
 
-/// Batches node changes. The first one is applied at once, those that follow are applied together,
-/// and removals never wait. Times are counted from the start of the controller.
+/// Batches node changes.
+///
+/// The first change is applied at once, those that follow are applied together, and removals never
+/// wait. All times are durations since the start of the controller.
 #[derive(Debug, Default)]
 pub(crate) struct NodeChangeBatcher {
     last_pass: Option<Duration>,
-    /// When the first of the waiting changes came.
+    /// The time of the first change in the batch.
     first_change_at: Option<Duration>,
-    /// True if one of the waiting changes is more than that of an uninitialised node.
+    /// True if the batch has a change of an initialised node.
     has_urgent: bool,
+    /// The time of the next pass, if one is scheduled.
     due: Option<Duration>,
 }
 
 impl NodeChangeBatcher {
     /// Records a change.
     pub(crate) fn record(&mut self, urgency: Urgency, now: Duration) {
+        // Schedule the pass by the urgency of this change.
         let latest = *self.first_change_at.get_or_insert(now) + MAX_BATCH_DELAY;
         let is_first =
             !self.has_urgent && self.last_pass.is_none_or(|last| now >= last + QUIET_PERIOD);
@@ -34,7 +38,7 @@ impl NodeChangeBatcher {
             Urgency::Later => self.due.unwrap_or(latest),
         };
         self.has_urgent |= urgency > Urgency::Later;
-        // What is due stays due. The quiet period starts again with each change.
+        // Each change restarts the quiet period, but a pass that is already due stays due.
         if self.due.is_none_or(|earlier| earlier > now) {
             self.due = Some(due);
         }
@@ -47,12 +51,12 @@ impl NodeChangeBatcher {
         }
     }
 
-    /// Returns when the next pass is due, if anything changed.
+    /// Returns the time of the next pass; `None` if nothing changed.
     pub(crate) fn due(&self) -> Option<Duration> {
         self.due
     }
 
-    /// Starts a pass over the load balancers. Returns when the first change that it covers came.
+    /// Starts a pass over the load balancers. Returns the time of the first change that it covers.
     pub(crate) fn start_pass(&mut self, now: Duration) -> Option<Duration> {
         let first_change_at = self.first_change_at;
         *self = Self { last_pass: Some(now), ..Self::default() };

@@ -1,5 +1,5 @@
-//! Writes to a Service. All of them go to the status subresource, which accepts finalizers,
-//! annotations and status in one patch and is all that upstream's roles allow.
+//! Writes to a Service. All of them are patches of the status subresource: it accepts finalizers,
+//! annotations and status in one patch, and upstream's roles allow no other writes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,13 +14,12 @@ use crate::{
     runtime::api::{ApiClient, ApiError, Patch, PatchOp, escape_pointer},
 };
 
-/// Attempts to write to a Service that another client keeps changing.
+/// The maximum number of attempts to write to a Service that another client keeps changing.
 const MAX_ATTEMPTS: usize = 5;
-/// Delay between these attempts.
+/// The delay between these attempts.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Adds our finalizer and returns the new resource version. A strategic merge patch adds to the
-/// list on the server, so that no other finalizer is lost.
+/// Adds our finalizer and returns the new resource version.
 pub(crate) async fn add_finalizer(
     api: &ApiClient,
     service: &ServiceView,
@@ -32,14 +31,18 @@ pub(crate) async fn add_finalizer(
         .resource_version)
 }
 
-/// Makes the patch. The UID makes the API server reject it for another Service of the same name.
+/// Builds the patch that adds our finalizer.
+///
+/// A strategic merge patch adds to the list on the server, so no other finalizer is lost. The UID
+/// makes the API server reject the patch if another Service has the same name.
 pub(crate) fn finalizer_patch(service: &ServiceView) -> Patch {
     Patch::Strategic(
         json!({ "metadata": { "uid": &*service.uid, "finalizers": [well_known::FINALIZER_LOAD_BALANCER] } }),
     )
 }
 
-/// Returns the patch that makes status and annotations as desired, or `None` if they already are.
+/// Builds the patch that writes the desired status and annotations; `None` if the Service already
+/// has them.
 pub(crate) fn status_patch(
     service: &ServiceView,
     status: Option<&LbStatus>,
@@ -61,7 +64,7 @@ pub(crate) fn status_patch(
         body["metadata"]["annotations"] = Value::Object(changed_annotations);
     }
     if let Some(status) = status {
-        // A merge patch replaces the whole list, as it should.
+        // A merge patch replaces the whole list, which is what we want.
         let ingress: Vec<Value> = status.ingress.iter().map(ingress_value).collect();
         body["status"] = json!({ "loadBalancer": { "ingress": ingress } });
     }
@@ -102,19 +105,19 @@ fn protocol_name(protocol: Protocol) -> &'static str {
     }
 }
 
-/// Result of releasing a Service.
+/// The result of releasing a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReleaseOutcome {
-    /// Everything of ours was removed, as of this resource version.
+    /// Everything of ours was removed by the write with this resource version.
     Written(String),
-    /// Nothing of ours was there, or the Service no longer exists.
+    /// The Service had nothing of ours, or no longer exists.
     NothingToRemove,
-    /// The Service needs a load balancer again and keeps everything.
+    /// The Service needs a load balancer again, so nothing was removed.
     LoadBalancerNeeded,
 }
 
-/// Removes what is ours from a Service that has no load balancer any more: the finalizer, the
-/// status, and the annotations `stale`.
+/// Removes our finalizer, the status and the annotations `stale` from a Service whose load balancer
+/// is deleted.
 pub(crate) async fn release(
     api: &ApiClient,
     fields: &ServiceFields,
@@ -141,7 +144,7 @@ pub(crate) async fn release(
             .get_service(&service.namespace, &service.name, fields)
             .await
         {
-            // It was deleted, and another Service has its name.
+            // The Service was deleted, and another one has its name.
             Ok(fresh) if fresh.uid != service.uid => return Ok(ReleaseOutcome::NothingToRemove),
             Ok(fresh) if fields.is_managed(&fresh) => {
                 return Ok(ReleaseOutcome::LoadBalancerNeeded);
@@ -154,10 +157,12 @@ pub(crate) async fn release(
     Ok(ReleaseOutcome::NothingToRemove)
 }
 
-/// Makes the operations. They apply only to the Service as observed: a request that arrives late
-/// must not remove the finalizer of a Service that has a load balancer again. In addition, every
-/// removal is guarded by a test of the value to remove, so that a finalizer that another client
-/// adds meanwhile stays (W9).
+/// Builds the JSON Patch operations that remove what is ours from a Service.
+///
+/// They only apply to the Service as it was read, because a request that arrives late must not
+/// remove the finalizer of a Service that has a load balancer again. In addition, each removal
+/// tests the value to remove. Upstream replaces the whole list of finalizers, and so removes one
+/// that another client has just added.
 pub(crate) fn release_operations(service: &ServiceView, stale: &[Box<str>]) -> Vec<PatchOp> {
     let mut operations = Vec::new();
     if let Some(index) = service
@@ -171,9 +176,9 @@ pub(crate) fn release_operations(service: &ServiceView, stale: &[Box<str>]) -> V
             PatchOp::Remove { path },
         ]);
     }
-    // A Service that is being deleted disappears with its finalizer.
+    // A Service that is being deleted disappears with its finalizer, so the rest can stay.
     if !service.deleting {
-        // A key that is listed twice can be removed only once.
+        // An annotation can only be removed once, even if `stale` lists it twice.
         for key in stale.iter().collect::<BTreeSet<_>>() {
             if let Some(value) = service.annotations.get(&**key) {
                 let path = format!("/metadata/annotations/{}", escape_pointer(key));
@@ -186,11 +191,11 @@ pub(crate) fn release_operations(service: &ServiceView, stale: &[Box<str>]) -> V
         }
     }
     if !operations.is_empty() {
-        let unchanged = [
+        let tests = [
             PatchOp::test("/metadata/uid", &service.uid),
             PatchOp::test("/metadata/resourceVersion", &service.resource_version),
         ];
-        operations.splice(..0, unchanged);
+        operations.splice(..0, tests);
     }
     operations
 }

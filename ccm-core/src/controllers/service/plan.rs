@@ -1,10 +1,10 @@
 //! Plans one Service: a pure function from desired state, observed state and sync state to an
 //! action.
 //!
-//! A cloud call costs time and money. So the cloud is called only if the desired state (by its
-//! digest) or the backends differ from those applied last, or if a drift check is due. The sync
-//! state is kept in memory only. After a restart, a Service that looks finished is first compared
-//! with the cloud, not ensured.
+//! Cloud calls are slow and rate limited. The cloud is therefore called only if the desired state
+//! (by its digest) or the backends differ from those that were last applied, or if a drift check is
+//! due. The sync state is kept in memory only, so after a restart a Service that looks finished is
+//! first compared with the cloud, and ensured only if something differs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,141 +17,141 @@ use crate::{
     provider::{BackendKind, Digest, FieldError, ReadMode},
 };
 
-/// How long a write may take to arrive through the watch. After that the cache is trusted again,
-/// whatever its resource versions say: etcd may have been restored from a backup.
+/// The time within which the watch must deliver our own write. After that, the cache is trusted
+/// even if its resource version is lower than that of the write, because etcd may have been
+/// restored from a backup.
 const WATCH_CONFIRM_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long an update of backends that was rejected, or is not finished, defers an update with
-/// other backends. The removal of a node that left must not wait for minutes because of a node that
-/// joined.
+/// The delay before other backends are tried after an update of backends was rejected or is not
+/// finished. A node that joined must not delay the removal of another node for minutes.
 const BACKEND_RETRY_DELAY: Duration = Duration::from_secs(30);
-/// Minimum interval between two repairs of what another client writes to a Service. Two controllers
-/// that both consider it theirs must not overwrite each other as fast as they can.
+/// The minimum interval between two restores of what another client changed on a Service. If two
+/// controllers both consider the Service theirs, they must not overwrite each other continuously.
 const MIN_RESTORE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What this process remembers about one Service between syncs, beyond the cache.
+/// The sync state of a Service: what this process remembers about it between syncs.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "independent facts, each named where it is used"
 )]
 pub(crate) struct ServiceSyncState {
-    /// UID of the Service that this describes; empty before the first sync.
+    /// The UID of the Service that this describes; empty before the first sync.
     pub(crate) uid: Box<str>,
-    /// The Service as last observed, for the deletion of its load balancer after the Service is
-    /// gone.
+    /// The Service as last observed. It is needed to delete the load balancer after the Service
+    /// itself is deleted.
     pub(crate) last_observed: Option<Arc<ServiceView>>,
-    /// True if the cloud may hold something for the Service. Set before the first call that could
-    /// create something.
+    /// True if the cloud may have objects for the Service. Set before the first call that may
+    /// create one.
     pub(crate) may_exist_in_cloud: bool,
-    /// True once the cloud reported that nothing is left of the load balancer. Only the finalizer
-    /// remains to be removed.
+    /// True once the load balancer is completely deleted, so that only the finalizer remains.
     pub(crate) deleted: bool,
-    /// True if the Service, when last observed, belonged to another controller by its class.
+    /// True if another controller served the Service, by its class, when it was last observed.
     pub(crate) other_controller: bool,
-    /// What was last applied to the cloud, if that is certain.
-    pub(crate) applied: Option<AppliedState>,
-    /// True once the cloud was asked to ensure or delete the load balancer, or a drift check found
-    /// no difference. Before that, a Service that looks finished is only compared with the cloud;
-    /// afterwards it is ensured.
+    /// The desired state that was last applied to the cloud; `None` if that is uncertain.
+    pub(crate) last_applied: Option<LastApplied>,
+    /// True once this process has ensured or deleted the load balancer, or a drift check found no
+    /// difference. Until then, a Service that looks finished is only compared with the cloud.
     pub(crate) has_attempted: bool,
-    /// The failures of `ensure` in a row, if it failed last.
+    /// The consecutive failures of `ensure`; `None` if the last one succeeded.
     pub(crate) failed_ensures: Option<FailedEnsures>,
-    /// Desired state whose `ensure` fails, and the backends that were applied nevertheless.
+    /// The backends that were applied separately while `ensure` fails.
     pub(crate) backends_applied_despite_failure: Option<ServedBackends>,
-    /// An attempt that must not run before a time.
-    pub(crate) deferred: Option<DeferredAttempt>,
-    /// Since when the cloud reports the load balancer as pending.
+    /// The goal that is deferred after a failure, or while the cloud is working on it.
+    pub(crate) deferred: Option<DeferredGoal>,
+    /// The time since which the cloud has reported the load balancer as pending.
     pub(crate) pending_since: Option<Duration>,
-    /// Status that the Service should have.
+    /// The status that the Service should have.
     pub(crate) desired_status: Option<LbStatus>,
-    /// Annotations that the Service should have; `None` for one that it should not have.
+    /// The annotations that the Service should have; `None` for one that it should not have.
     pub(crate) desired_annotations: BTreeMap<Box<str>, Option<Box<str>>>,
-    /// When finalizer or status were last restored after another client had changed them.
+    /// The time of the last restore of the finalizer or the status after another client had changed
+    /// them.
     pub(crate) restored_at: Option<Duration>,
-    /// Status and annotations that we wrote, until the cache shows them.
+    /// The status and annotations that we wrote, until the cache shows them.
     pub(crate) unconfirmed: UnconfirmedWrites,
     /// Our last write, until the cache shows it.
     pub(crate) last_write: Option<LastWrite>,
-    /// Attempt whose start was reported by an event. Retries of it emit no further one.
-    pub(crate) announced_attempt: Option<Attempt>,
-    /// True while the event for the end of the announced attempt is still to be emitted.
+    /// The goal whose start an event announced. A retry does not announce it again.
+    pub(crate) announced_goal: Option<SyncGoal>,
+    /// True until an event has reported that the announced goal is reached.
     pub(crate) completion_event_due: bool,
-    /// The last failure that was reported by an event.
+    /// The last failure that an event reported.
     pub(crate) last_failure_event: Option<ReportedFailure>,
     /// True once an event reported that there are no backends; false again when there are some.
     pub(crate) reported_no_backends: bool,
-    /// When an event last reported new backends, or an ensured load balancer.
+    /// The time of the last event about new backends or an ensured load balancer.
     pub(crate) backends_event_at: Option<Duration>,
-    /// Notices of the provider that were reported.
+    /// The provider's notices that events reported.
     pub(crate) reported_notices: BTreeSet<Digest>,
-    /// Kind of backends that the Service has, as last parsed.
+    /// The kind of backends that the Service had when it was last parsed.
     pub(crate) backend_kind: Option<BackendKind>,
-    /// Digest of the validation errors that were last reported, so that they are reported once.
+    /// The digest of the validation errors that an event last reported.
     pub(crate) reported_invalid_digest: Option<Digest>,
-    /// State of the Service that the load balancer serves. While the Service is invalid, the
-    /// backends follow this state.
-    pub(crate) served_state: Option<ServedState>,
+    /// The spec that the load balancer serves. While the Service is invalid, this spec selects the
+    /// backends.
+    pub(crate) served_spec: Option<ServedSpec>,
 }
 
-/// Failures of `ensure` in a row.
+/// Consecutive failures of `ensure` with the same desired state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FailedEnsures {
-    /// Digest of the desired state.
+    /// The digest of the desired state.
     pub(crate) digest: Digest,
     pub(crate) count: u32,
 }
 
-/// A failure that an event reported, so that its repetition is not reported again.
+/// A failure that an event reported. An equal failure is not reported again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReportedFailure {
-    pub(crate) attempt: Option<Attempt>,
+    pub(crate) goal: Option<SyncGoal>,
     pub(crate) event_reason: &'static str,
     pub(crate) error_kind: &'static str,
 }
 
-/// What was written to a Service and may not be in the cache yet.
+/// The status and annotations that were written to a Service and may not be in the cache yet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct UnconfirmedWrites {
     pub(crate) status: Option<LbStatus>,
     pub(crate) annotations: BTreeMap<Box<str>, Option<Box<str>>>,
 }
 
-/// State of a Service after our last write to it.
+/// Our last write to a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LastWrite {
-    /// Resource version of the write. The cache is older as long as its own version is lower.
+    /// The resource version of the write. While that of the cache is lower, the cache is older.
     pub(crate) version: u64,
     /// True if the Service has our finalizer after the write.
     pub(crate) finalizer: bool,
-    /// When the write was made.
+    /// The time of the write.
     pub(crate) at: Duration,
 }
 
-/// A state that was applied to the cloud.
+/// The desired state that was last applied to the cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AppliedState {
-    /// Desired state without backends.
+pub(crate) struct LastApplied {
+    /// The digest of the desired state without the backends.
     pub(crate) digest: Digest,
-    /// Fingerprint of the backends; `None` if the last attempt to change them did not succeed, so
-    /// that they are unknown.
+    /// The fingerprint of the backends; `None` if they are unknown because their last update did
+    /// not succeed.
     pub(crate) backend_fingerprint: Option<u64>,
-    /// When the next drift check is due.
+    /// The time of the next drift check.
     pub(crate) verify_at: Duration,
 }
 
-/// What an attempt is about. Deferring one attempt does not defer another.
+/// The goal that a sync works towards. A goal that fails is deferred, but a new goal is tried at
+/// once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Attempt {
-    /// To have a load balancer with this digest.
+pub(crate) enum SyncGoal {
+    /// The load balancer matches the desired state with this digest.
     Serve(Digest),
-    /// To have none. The digest is that of the annotations, because one of them may be what
-    /// prevents the deletion.
+    /// The load balancer is deleted. The digest is that of the Service's annotations, because a
+    /// changed annotation may make the deletion possible.
     Delete(Digest),
 }
 
-impl Attempt {
-    /// Makes the attempt of a deletion.
-    pub(crate) fn for_delete(
+impl SyncGoal {
+    /// Returns the goal of deleting the load balancer of a Service.
+    pub(crate) fn for_deletion(
         service: Option<&ServiceView>,
         state: &ServiceSyncState,
         follow_up: AfterDelete,
@@ -164,71 +164,73 @@ impl Attempt {
     }
 }
 
-/// An attempt that must not run before a time.
+/// A goal that must not be tried again before a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DeferredAttempt {
+pub(crate) struct DeferredGoal {
     pub(crate) until: Duration,
-    pub(crate) subject: Attempt,
-    /// The backends of the attempt, if it is deferred for less time with other ones.
+    pub(crate) goal: SyncGoal,
+    /// The backends that were tried, if other backends are deferred for less time.
     pub(crate) backends: Option<DeferredBackends>,
 }
 
-/// The backends with which an attempt ran.
+/// The backends that were tried for a deferred goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeferredBackends {
-    /// When the attempt ran.
     pub(crate) tried_at: Duration,
     pub(crate) fingerprint: u64,
 }
 
-/// Desired state of a Service, as the provider and the framework parse it.
+/// The desired state of a Service, as the provider and the framework parse it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum DesiredState {
-    /// Another controller serves it.
+    /// Another controller serves the Service.
     ImplementedElsewhere,
-    /// It is invalid. `served`: what its existing load balancer gets meanwhile.
-    Invalid { errors: Vec<FieldError>, served: Option<ServedBackends> },
-    /// A load balancer with this digest and these backends.
+    /// The Service is invalid.
+    Invalid {
+        errors: Vec<FieldError>,
+        /// The backends that its existing load balancer gets, if there is one.
+        served: Option<ServedBackends>,
+    },
+    /// The Service should have a load balancer with this digest and these backends.
     Serve { digest: Digest, backends: u64 },
 }
 
-/// A state of a Service that a load balancer serves.
+/// The spec of a Service that a load balancer serves.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ServedState {
-    /// Identifies the state.
+pub(crate) struct ServedSpec {
+    /// The digest of the spec.
     pub(crate) digest: Digest,
-    /// The Service in that state.
+    /// The Service when it had this spec.
     pub(crate) service: Arc<ServiceView>,
-    /// Kind of backends in that state.
     pub(crate) backend_kind: BackendKind,
 }
 
-/// Backends that a load balancer gets although the Service as it is now cannot be applied.
+/// The backends of a load balancer that keeps serving a spec because the current one cannot be
+/// applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ServedBackends {
-    /// Identifies the state of the Service that selects the backends.
+    /// The digest of the spec that selects the backends.
     pub(crate) digest: Digest,
-    /// Fingerprint of the backends.
     pub(crate) fingerprint: u64,
 }
 
-/// Everything that the plan depends on.
+/// The input of the plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlanInput<'a> {
     /// The Service; `None` if it no longer exists.
     pub(crate) service: Option<&'a ServiceView>,
     pub(crate) state: &'a ServiceSyncState,
-    /// Says which load-balancer classes are ours.
+    /// Selects the load-balancer classes that are ours.
     pub(crate) fields: &'a ServiceFields,
-    /// `None` if there is no Service of ours to parse.
+    /// `None` if no Service of ours exists.
     pub(crate) desired: Option<&'a DesiredState>,
     /// True while a node-change pass is scheduled that has not queued this Service yet.
     pub(crate) node_sync_scheduled: bool,
-    /// Time since the start of the controller.
+    /// The time since the start of the controller.
     pub(crate) now: Duration,
 }
 
-/// What to do about a Service, so specific that no choice is left.
+/// The action for a Service.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ServiceAction {
     /// Do nothing, and forget the sync state.
@@ -245,33 +247,33 @@ pub(crate) enum ServiceAction {
     Delete { follow_up: AfterDelete, start_event: StartEvent },
 }
 
-/// What to do about the load balancer of a Service that should have one.
+/// The action for a Service that should have a load balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServeAction {
     /// Apply the desired state to the cloud.
     Ensure { read_mode: ReadMode, start_event: StartEvent },
-    /// Apply the desired backends.
+    /// Apply only the desired backends.
     UpdateBackends,
-    /// Ask the provider what differs.
+    /// Ask the provider for differences between the cloud and the desired state.
     CheckDrift(DriftCheck),
-    /// Write finalizer and status again, which another client changed.
+    /// Write finalizer and status again after another client changed them.
     RestoreStatus,
 }
 
-/// Why a load balancer is compared with the cloud.
+/// The reason for a drift check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DriftCheck {
-    /// An earlier process seems to have finished it.
-    AfterStart,
-    /// It was in sync before, so differences count as drift.
+    /// The Service looks finished, but this process has not ensured or compared it yet.
+    First,
+    /// The load balancer was in sync before, so differences count as drift.
     Periodic,
 }
 
-/// Whether an event reports the start of an attempt.
+/// The decision whether an event announces the start of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartEvent {
     Emit,
-    /// The attempt was announced before, or is no news to the owner.
+    /// The goal was announced before, or the owner of the Service did not cause the action.
     Skip,
 }
 
@@ -286,7 +288,7 @@ impl StartEvent {
 }
 
 impl ServiceAction {
-    /// Returns the reason for the action in words; empty if it does nothing.
+    /// Returns the reason for the action in words; empty if the action does nothing.
     pub(crate) fn reason(&self, state: &ServiceSyncState) -> &'static str {
         match self {
             Self::Forget | Self::Ignore | Self::Wait { .. } => "",
@@ -303,26 +305,26 @@ impl ServiceAction {
 impl ServeAction {
     fn reason(self, state: &ServiceSyncState) -> &'static str {
         match self {
-            Self::Ensure { .. } if state.applied.is_some() => "service changed",
+            Self::Ensure { .. } if state.last_applied.is_some() => "service changed",
             Self::Ensure { .. } if state.has_attempted => "load balancer is not finished",
             Self::Ensure { .. } => "service created",
             Self::UpdateBackends => match state.backend_kind {
                 Some(BackendKind::Endpoints) => "endpoints changed",
                 _ => "nodes changed",
             },
-            Self::CheckDrift(DriftCheck::AfterStart) => "first comparison after the start",
+            Self::CheckDrift(DriftCheck::First) => "first comparison with the cloud",
             Self::CheckDrift(DriftCheck::Periodic) => "comparison is due",
             Self::RestoreStatus => "another client changed the service",
         }
     }
 }
 
-/// What follows a deletion.
+/// The step that follows the deletion of a load balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterDelete {
-    /// The Service no longer exists: forget it.
+    /// Forget the Service, which no longer exists.
     Forget,
-    /// Another Service with the same name exists: sync it.
+    /// Sync the other Service that now has the same name.
     Requeue,
     /// Remove finalizer, status and our annotations from the Service.
     RemoveFinalizer,
@@ -365,8 +367,8 @@ pub(crate) fn plan(input: PlanInput<'_>) -> ServiceAction {
     }
 }
 
-/// Plans an invalid Service. Its load balancer, made by this or an earlier process, keeps serving
-/// the last state, but its backends still follow the nodes.
+/// Plans an invalid Service. Its load balancer keeps serving the last valid spec, but its backends
+/// still follow the nodes.
 fn plan_invalid(
     input: PlanInput<'_>,
     errors: &[FieldError],
@@ -379,13 +381,15 @@ fn plan_invalid(
     let Some(served) = served else {
         return ServiceAction::Wait { until: None };
     };
-    let is_applied = state.applied.is_some_and(|applied| {
+    // Update the backends if they differ from those that were last applied.
+    // Update the backends if they differ from those that were last applied.
+    let is_applied = state.last_applied.is_some_and(|applied| {
         applied.digest == served.digest && applied.backend_fingerprint == Some(served.fingerprint)
     });
     if is_applied {
         return ServiceAction::Wait { until: None };
     }
-    match deferred_until(input, Attempt::Serve(served.digest), Some(served.fingerprint)) {
+    match deferred_until(input, SyncGoal::Serve(served.digest), Some(served.fingerprint)) {
         Some(until) => ServiceAction::Wait { until: Some(until) },
         None => ServiceAction::Serve(ServeAction::UpdateBackends),
     }
@@ -401,11 +405,11 @@ pub(crate) fn invalid_digest(errors: &[FieldError]) -> Digest {
     )
 }
 
-/// Which controller a Service belongs to.
+/// The controller that a Service belongs to.
 enum ServiceOwnership {
     OtherController,
     Ours,
-    /// It was ours, and its load balancer is to be deleted.
+    /// This controller, until the load balancer is deleted.
     Releasing,
 }
 
@@ -415,15 +419,16 @@ fn service_ownership(
     fields: &ServiceFields,
 ) -> ServiceOwnership {
     if !service.is_load_balancer {
-        // The class is removed with the type. If another controller served the Service before, that
-        // one cleans up.
+        // A Service that changes its type also loses its class. If another controller served the
+        // Service before, that controller cleans up.
         if state.other_controller && !state.may_exist_in_cloud {
             return ServiceOwnership::OtherController;
         }
         return ServiceOwnership::Releasing;
     }
     if !fields.claims_class(service.class.as_deref()) {
-        // A class can only change together with the type. So release what was made before that.
+        // A class can only change together with the type, so the Service had another type
+        // meanwhile. Its load balancer from before that is still to be deleted.
         if state.may_exist_in_cloud {
             return ServiceOwnership::Releasing;
         }
@@ -437,11 +442,11 @@ fn service_ownership(
 }
 
 fn delete(input: PlanInput<'_>, follow_up: AfterDelete) -> ServiceAction {
-    let attempt = Attempt::for_delete(input.service, input.state, follow_up);
-    if let Some(until) = deferred_until(input, attempt, None) {
+    let goal = SyncGoal::for_deletion(input.service, input.state, follow_up);
+    if let Some(until) = deferred_until(input, goal, None) {
         return ServiceAction::Wait { until: Some(until) };
     }
-    let already_announced = matches!(input.state.announced_attempt, Some(Attempt::Delete(_)));
+    let already_announced = matches!(input.state.announced_goal, Some(SyncGoal::Delete(_)));
     ServiceAction::Delete {
         follow_up,
         start_event: StartEvent::unless(already_announced),
@@ -455,33 +460,36 @@ fn plan_serve(
     backends: u64,
 ) -> ServiceAction {
     let PlanInput { state, now, .. } = input;
-    if let Some(until) = deferred_until(input, Attempt::Serve(digest), Some(backends)) {
+    if let Some(until) = deferred_until(input, SyncGoal::Serve(digest), Some(backends)) {
         return ServiceAction::Wait { until: Some(until) };
     }
-    // If an earlier process seems to have finished it, a drift check is enough to confirm that.
+    // If an earlier process seems to have finished the load balancer, only compare it.
     if !state.has_attempted && is_finished(service, state, now) {
-        return ServiceAction::Serve(ServeAction::CheckDrift(DriftCheck::AfterStart));
+        return ServiceAction::Serve(ServeAction::CheckDrift(DriftCheck::First));
     }
-    let already_announced = state.announced_attempt == Some(Attempt::Serve(digest));
+    // Ensure the load balancer unless the desired state is applied already.
+    let already_announced = state.announced_goal == Some(SyncGoal::Serve(digest));
     let ensure = |read_mode| {
         let start_event = StartEvent::unless(already_announced);
         ServiceAction::Serve(ServeAction::Ensure { read_mode, start_event })
     };
-    // Without an attempt, only the backends of an invalid Service were applied.
+    // `last_applied` may be set without an attempt: the Service was invalid, and only its backends
+    // were updated.
     if !state.has_attempted {
         return ensure(ReadMode::Fresh);
     }
-    let Some(applied) = state.applied else {
+    let Some(applied) = state.last_applied else {
         return ensure(ReadMode::Fresh);
     };
     if applied.digest != digest {
         return ensure(ReadMode::Cached);
     }
-    if applied.backend_fingerprint != Some(backends)
-        && !(input.node_sync_scheduled && applied.backend_fingerprint.is_some())
-    {
+    // Update the backends, unless a pass over node changes will do so soon.
+    let waits_for_node_sync = input.node_sync_scheduled && applied.backend_fingerprint.is_some();
+    if applied.backend_fingerprint != Some(backends) && !waits_for_node_sync {
         return ServiceAction::Serve(ServeAction::UpdateBackends);
     }
+    // Nothing changed: check for drift, both in the cloud and on the Service.
     if applied.verify_at <= now {
         return ServiceAction::Serve(ServeAction::CheckDrift(DriftCheck::Periodic));
     }
@@ -496,39 +504,36 @@ fn plan_serve(
     }
 }
 
-/// Tells whether the Service shows a load balancer that some process has finished: our finalizer
-/// and an address.
+/// Returns true if the Service has our finalizer and an address, as it has once any process has
+/// finished its load balancer.
 pub(crate) fn is_finished(service: &ServiceView, state: &ServiceSyncState, now: Duration) -> bool {
     has_finalizer(service, state, now) && !service.status.ingress.is_empty()
 }
 
-/// Returns the state that this process applied, with the current status, which decides whether the
-/// Service is served.
-pub(crate) fn served_by_this_process(
+/// Returns the spec that this process last applied, if that is certain. Its Service has the current
+/// status, because the status shows whether the load balancer has an address.
+pub(crate) fn last_served_spec(
     state: &ServiceSyncState,
     service: &ServiceView,
-) -> Option<ServedState> {
-    let served = state.served_state.as_ref()?;
+) -> Option<ServedSpec> {
+    let served = state.served_spec.as_ref()?;
     let is_applied = state
-        .applied
+        .last_applied
         .is_some_and(|applied| applied.digest == served.digest);
     if !state.has_attempted || !is_applied {
         return None;
     }
     let service = ServiceView { status: service.status.clone(), ..(*served.service).clone() };
-    Some(ServedState { service: Arc::new(service), ..served.clone() })
+    Some(ServedSpec { service: Arc::new(service), ..served.clone() })
 }
 
-/// Returns until when this attempt, with these backends, is deferred.
-fn deferred_until(
-    input: PlanInput<'_>,
-    subject: Attempt,
-    backends: Option<u64>,
-) -> Option<Duration> {
+/// Returns the time until which a goal is deferred with these backends; `None` if it is not
+/// deferred.
+fn deferred_until(input: PlanInput<'_>, goal: SyncGoal, backends: Option<u64>) -> Option<Duration> {
     let deferred = input
         .state
         .deferred
-        .filter(|deferred| deferred.subject == subject)?;
+        .filter(|deferred| deferred.goal == goal)?;
     let mut until = deferred.until;
     if let Some(tried) = deferred.backends
         && Some(tried.fingerprint) != backends
@@ -573,7 +578,8 @@ pub(crate) fn with_unconfirmed_write(
     Some(written)
 }
 
-/// Tells whether the Service has our finalizer, according to our last write or the cache.
+/// Returns true if the Service has our finalizer, according to our last write if the cache does not
+/// show it yet, otherwise according to the cache.
 pub(crate) fn has_finalizer(
     service: &ServiceView,
     state: &ServiceSyncState,
@@ -585,7 +591,7 @@ pub(crate) fn has_finalizer(
     }
 }
 
-/// Tells whether the Service has the desired status and annotations, or may have them as soon as
+/// Returns true if the Service has the desired status and annotations, or may have them as soon as
 /// the cache shows our last write.
 fn shows_desired_status(service: &ServiceView, state: &ServiceSyncState, now: Duration) -> bool {
     if unconfirmed_write(service, state, now).is_some() {
@@ -602,8 +608,8 @@ fn shows_desired_status(service: &ServiceView, state: &ServiceSyncState, now: Du
         .all(|(key, value)| service.annotations.get(&**key).map(|v| &**v) == value.as_deref())
 }
 
-/// Compares two statuses as the API server would store them: it defaults `ipMode` to `VIP` where
-/// there is an IP address.
+/// Returns true if the API server would store both statuses alike. It defaults `ipMode` to `VIP`
+/// where there is an IP address.
 pub(crate) fn same_status(a: &LbStatus, b: &LbStatus) -> bool {
     a.ingress.len() == b.ingress.len()
         && a.ingress

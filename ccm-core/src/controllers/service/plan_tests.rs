@@ -63,20 +63,20 @@ fn served() -> ServiceSyncState {
     ServiceSyncState {
         may_exist_in_cloud: true,
         has_attempted: true,
-        applied: Some(AppliedState {
+        last_applied: Some(LastApplied {
             digest: WISHED,
             backend_fingerprint: Some(7),
             verify_at: HOUR,
         }),
-        announced_attempt: Some(Attempt::Serve(WISHED)),
+        announced_goal: Some(SyncGoal::Serve(WISHED)),
         desired_status: Some(status("1.2.3.4")),
         ..fresh()
     }
 }
 
-fn held(subject: Attempt, known: ServiceSyncState) -> ServiceSyncState {
+fn held(goal: SyncGoal, known: ServiceSyncState) -> ServiceSyncState {
     ServiceSyncState {
-        deferred: Some(DeferredAttempt { until: secs(300), subject, backends: None }),
+        deferred: Some(DeferredGoal { until: secs(300), goal, backends: None }),
         ..known
     }
 }
@@ -116,10 +116,9 @@ const RESTS: ServiceAction = ServiceAction::Wait { until: Some(HOUR) };
 
 #[test]
 fn a_balancer_is_made_or_compared_or_left_alone_by_what_is_known_of_it() {
-    let new_digest =
-        ServiceSyncState { announced_attempt: Some(Attempt::Serve(WISHED)), ..served() };
-    let failed = ServiceSyncState { applied: None, ..served() };
-    let unsure = AppliedState { digest: WISHED, backend_fingerprint: None, verify_at: HOUR };
+    let new_digest = ServiceSyncState { announced_goal: Some(SyncGoal::Serve(WISHED)), ..served() };
+    let failed = ServiceSyncState { last_applied: None, ..served() };
+    let unsure = LastApplied { digest: WISHED, backend_fingerprint: None, verify_at: HOUR };
     let only_status = ServiceView { status: status("1.2.3.4"), ..service() };
     let only_finalizer = carrying(&[well_known::FINALIZER_LOAD_BALANCER], service());
     for (name, service, known, wish, expected) in [
@@ -129,7 +128,7 @@ fn a_balancer_is_made_or_compared_or_left_alone_by_what_is_known_of_it() {
             served_service(),
             fresh(),
             WISH,
-            ServiceAction::Serve(ServeAction::CheckDrift(DriftCheck::AfterStart)),
+            ServiceAction::Serve(ServeAction::CheckDrift(DriftCheck::First)),
         ),
         (
             "begun by an earlier process",
@@ -170,7 +169,7 @@ fn a_balancer_is_made_or_compared_or_left_alone_by_what_is_known_of_it() {
         (
             "an update of them failed",
             served_service(),
-            ServiceSyncState { applied: Some(unsure), ..served() },
+            ServiceSyncState { last_applied: Some(unsure), ..served() },
             WISH,
             ServiceAction::Serve(ServeAction::UpdateBackends),
         ),
@@ -299,8 +298,8 @@ fn a_service_that_is_gone_or_replaced_by_a_namesake_loses_its_balancer_first() {
 #[test]
 fn a_failure_holds_back_the_same_attempt_and_no_other() {
     let waits = ServiceAction::Wait { until: Some(secs(300)) };
-    let failed = ServiceSyncState { applied: None, ..served() };
-    let serving = held(Attempt::Serve(WISHED), failed.clone());
+    let failed = ServiceSyncState { last_applied: None, ..served() };
+    let serving = held(SyncGoal::Serve(WISHED), failed.clone());
     assert_eq!(step(&served_service(), &serving, &WISH), waits);
     assert_eq!(
         step(&served_service(), &serving, &wish(WISHED, 8)),
@@ -322,7 +321,7 @@ fn a_failure_holds_back_the_same_attempt_and_no_other() {
     assert_eq!(step(&deleting(served_service()), &serving, &WISH), delete);
     let known = ServiceSyncState { last_observed: Some(Arc::new(served_service())), ..failed };
     let removing = held(
-        Attempt::for_delete(Some(&served_service()), &known, AfterDelete::RemoveFinalizer),
+        SyncGoal::for_deletion(Some(&served_service()), &known, AfterDelete::RemoveFinalizer),
         known,
     );
     assert_eq!(step(&deleting(served_service()), &removing, &WISH), waits);
@@ -344,9 +343,9 @@ fn a_deletion_that_failed_is_tried_again_at_once_when_annotations_change() {
         service
     };
     let known = ServiceSyncState { last_observed: Some(Arc::new(served_service())), ..served() };
-    let subject =
-        Attempt::for_delete(Some(&annotated("true")), &known, AfterDelete::RemoveFinalizer);
-    let refused = ServiceSyncState { announced_attempt: Some(subject), ..held(subject, known) };
+    let goal =
+        SyncGoal::for_deletion(Some(&annotated("true")), &known, AfterDelete::RemoveFinalizer);
+    let refused = ServiceSyncState { announced_goal: Some(goal), ..held(goal, known) };
     let waits = ServiceAction::Wait { until: Some(secs(300)) };
     assert_eq!(step(&annotated("true"), &refused, &WISH), waits);
     let touched = ServiceView {
@@ -400,7 +399,7 @@ fn what_was_served_before_it_was_spoilt_keeps_getting_todays_backends() {
         served: Some(ServedBackends { digest: Digest(1), fingerprint: backends }),
     };
     let applied = |backends| {
-        Some(AppliedState {
+        Some(LastApplied {
             digest: Digest(1),
             backend_fingerprint: Some(backends),
             verify_at: secs(9000),
@@ -408,7 +407,7 @@ fn what_was_served_before_it_was_spoilt_keeps_getting_todays_backends() {
     };
     let known = ServiceSyncState {
         reported_invalid_digest: Some(invalid_digest(&mistakes)),
-        applied: applied(7),
+        last_applied: applied(7),
         ..fresh()
     };
     assert_eq!(step(&service(), &known, &refused(7)), ServiceAction::Wait { until: None });
@@ -423,7 +422,7 @@ fn what_was_served_before_it_was_spoilt_keeps_getting_todays_backends() {
     );
     let nothing = DesiredState::Invalid { errors: mistakes.clone(), served: None };
     assert_eq!(
-        step(&service(), &ServiceSyncState { applied: None, ..known }, &nothing),
+        step(&service(), &ServiceSyncState { last_applied: None, ..known }, &nothing),
         ServiceAction::Wait { until: None }
     );
 }
@@ -444,12 +443,12 @@ fn backends_of_a_service_that_was_invalid_at_the_start_are_followed_until_it_is_
         step(&served_service(), &told, &refused(7)),
         ServiceAction::Serve(ServeAction::UpdateBackends)
     );
-    let applied = Some(AppliedState {
+    let applied = Some(LastApplied {
         digest: Digest(5),
         backend_fingerprint: Some(7),
         verify_at: secs(9000),
     });
-    let followed = ServiceSyncState { applied, may_exist_in_cloud: true, ..told };
+    let followed = ServiceSyncState { last_applied: applied, may_exist_in_cloud: true, ..told };
     assert_eq!(
         step(&served_service(), &followed, &refused(7)),
         ServiceAction::Wait { until: None }
@@ -458,9 +457,9 @@ fn backends_of_a_service_that_was_invalid_at_the_start_are_followed_until_it_is_
         step(&served_service(), &followed, &refused(8)),
         ServiceAction::Serve(ServeAction::UpdateBackends)
     );
-    let hold = DeferredAttempt {
+    let hold = DeferredGoal {
         until: secs(400),
-        subject: Attempt::Serve(Digest(5)),
+        goal: SyncGoal::Serve(Digest(5)),
         backends: None,
     };
     let failed = ServiceSyncState { deferred: Some(hold), ..followed.clone() };
@@ -470,29 +469,26 @@ fn backends_of_a_service_that_was_invalid_at_the_start_are_followed_until_it_is_
     );
     assert_eq!(
         step(&served_service(), &followed, &WISH),
-        ServiceAction::Serve(ServeAction::CheckDrift(DriftCheck::AfterStart)),
+        ServiceAction::Serve(ServeAction::CheckDrift(DriftCheck::First)),
         "mended"
     );
 }
 
 #[test]
 fn a_failed_update_holds_back_other_backends_for_half_a_minute_only() {
-    let applied = Some(AppliedState {
+    let applied = Some(LastApplied {
         digest: Digest(1),
         backend_fingerprint: None,
         verify_at: secs(9000),
     });
-    let hold = |backends| DeferredAttempt {
-        until: secs(400),
-        subject: Attempt::Serve(Digest(1)),
-        backends,
-    };
+    let hold =
+        |backends| DeferredGoal { until: secs(400), goal: SyncGoal::Serve(Digest(1)), backends };
     let decided = |now, hold| {
         let known = ServiceSyncState {
             uid: "u".into(),
             may_exist_in_cloud: true,
             has_attempted: true,
-            applied,
+            last_applied: applied,
             deferred: Some(hold),
             ..fresh()
         };
@@ -586,11 +582,11 @@ prop_compose! {
     }
 }
 
-fn any_subject() -> impl Strategy<Value = Attempt> {
+fn any_subject() -> impl Strategy<Value = SyncGoal> {
     prop_oneof![
-        Just(Attempt::Delete(Digest(1))),
-        Just(Attempt::Serve(WISHED)),
-        Just(Attempt::Serve(OTHER))
+        Just(SyncGoal::Delete(Digest(1))),
+        Just(SyncGoal::Serve(WISHED)),
+        Just(SyncGoal::Serve(OTHER))
     ]
 }
 
@@ -609,13 +605,13 @@ prop_compose! {
             may_exist_in_cloud: may_exist,
             other_controller: foreign,
             has_attempted: attempted,
-            applied: applied.filter(|_| may_exist).map(|(wished, backends, verify_at)| AppliedState {
+            last_applied: applied.filter(|_| may_exist).map(|(wished, backends, verify_at)| LastApplied {
                 digest: if wished { WISHED } else { OTHER },
                 backend_fingerprint: backends,
                 verify_at: secs(verify_at),
             }),
-            deferred: hold.map(|(until, subject)| DeferredAttempt { until: secs(until), subject, backends: None }),
-            announced_attempt: announced,
+            deferred: hold.map(|(until, goal)| DeferredGoal { until: secs(until), goal, backends: None }),
+            announced_goal: announced,
             desired_status: published.then(|| status("1.2.3.4")),
             last_write: written.map(|(version, finalizer)| LastWrite { version, finalizer, at: secs(90) }),
             ..fresh()
@@ -632,7 +628,7 @@ fn done(
 ) -> Option<ServiceSyncState> {
     let mut known = known.clone();
     let wished = status("1.2.3.4");
-    let settled = Some(AppliedState {
+    let settled = Some(LastApplied {
         digest: WISHED,
         backend_fingerprint: Some(7),
         verify_at: now + HOUR,
@@ -653,18 +649,18 @@ fn done(
             known.reported_invalid_digest = Some(invalid_digest(errors));
         }
         ServiceAction::Serve(ServeAction::Ensure { .. }) => {
-            (known.may_exist_in_cloud, known.has_attempted, known.applied, known.deferred) =
+            (known.may_exist_in_cloud, known.has_attempted, known.last_applied, known.deferred) =
                 (true, true, settled, None);
             publish(service, &mut known);
         }
         ServiceAction::Serve(ServeAction::UpdateBackends) => {
-            known.applied = known
-                .applied
-                .map(|applied| AppliedState { backend_fingerprint: Some(7), ..applied });
+            known.last_applied = known
+                .last_applied
+                .map(|applied| LastApplied { backend_fingerprint: Some(7), ..applied });
             known.deferred = None;
         }
         ServiceAction::Serve(ServeAction::CheckDrift(_)) => {
-            (known.may_exist_in_cloud, known.has_attempted, known.applied, known.deferred) =
+            (known.may_exist_in_cloud, known.has_attempted, known.last_applied, known.deferred) =
                 (true, true, settled, None);
             known
                 .desired_status
@@ -736,7 +732,7 @@ proptest! {
     ) {
         let without = ServiceSyncState { deferred: None, ..known };
         let deletes = matches!(at(secs(100), service.as_ref(), &without, &WISH), ServiceAction::Delete { .. });
-        let hold = Some(DeferredAttempt { until: secs(until), subject: Attempt::Serve(Digest(digest)), backends: None });
+        let hold = Some(DeferredGoal { until: secs(until), goal: SyncGoal::Serve(Digest(digest)), backends: None });
         let held = ServiceSyncState { deferred: hold, ..without };
         prop_assert_eq!(matches!(at(secs(100), service.as_ref(), &held, &WISH), ServiceAction::Delete { .. }), deletes);
     }
@@ -753,7 +749,7 @@ proptest! {
     /// W22: no update of backends before there is a balancer.
     #[test]
     fn backends_are_updated_only_of_a_balancer_that_was_made(service in any_service(), known in any_known()) {
-        prop_assume!(known.applied.is_none());
+        prop_assume!(known.last_applied.is_none());
         prop_assert_ne!(step(&service, &known, &WISH), ServiceAction::Serve(ServeAction::UpdateBackends));
     }
 }
@@ -787,7 +783,7 @@ fn what_was_written_counts_as_there_until_the_cache_shows_it() {
 #[test]
 fn changes_of_nodes_that_are_brought_together_come_with_the_pass() {
     let applied = |backends| {
-        Some(AppliedState {
+        Some(LastApplied {
             digest: Digest(1),
             backend_fingerprint: backends,
             verify_at: HOUR,
@@ -795,7 +791,7 @@ fn changes_of_nodes_that_are_brought_together_come_with_the_pass() {
     };
     let decided = |backends, pass_awaited| {
         let known = ServiceSyncState {
-            applied: applied(backends),
+            last_applied: applied(backends),
             may_exist_in_cloud: true,
             has_attempted: true,
             ..fresh()

@@ -1,5 +1,5 @@
-//! Provider calls: each has a deadline and is counted, and none is made while the cloud is
-//! throttling.
+//! Calls of the provider's load balancers. Each call has a deadline and is counted in the metrics.
+//! While the cloud is throttling, no call is made.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,11 +16,11 @@ use crate::{
     telemetry::controller_metrics::call_span,
 };
 
-/// Timeout of one call. Calls do not sleep, so this is enough for many requests to a slow cloud. A
-/// call that hangs longer would occupy a worker indefinitely.
+/// The timeout of one call. Providers do not sleep during a call, so this is enough for many
+/// requests to a slow cloud. Without it, a call that hangs would occupy a worker indefinitely.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Calls to the provider's load balancers.
+/// Makes the calls of the provider's load balancers.
 pub(crate) struct LoadBalancerCalls {
     provider: Arc<dyn CloudProvider>,
     metrics: CloudMetrics,
@@ -28,12 +28,12 @@ pub(crate) struct LoadBalancerCalls {
     concurrency: ConcurrencyLimit,
 }
 
-/// The cloud is throttling for this long; it was not called.
+/// The error of a call that was not made, because the cloud will be throttling for this long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Throttled(pub(crate) Duration);
 
 impl LoadBalancerCalls {
-    /// Makes the calls of at most `max_syncs` concurrent syncs.
+    /// Creates the calls of a controller that runs at most `max_syncs` syncs at a time.
     pub(crate) fn new(
         provider: Arc<dyn CloudProvider>,
         metrics: CloudMetrics,
@@ -47,7 +47,7 @@ impl LoadBalancerCalls {
         }
     }
 
-    /// Returns how many Services may be synced at once.
+    /// Returns the number of Services that may be synced at a time.
     pub(crate) fn concurrency(&self) -> usize {
         self.concurrency.current()
     }
@@ -66,7 +66,8 @@ impl LoadBalancerCalls {
     ) -> Result<LbOutcome, Throttled> {
         let op = op.for_call(Instant::now() + CALL_TIMEOUT);
         let call = async { Ok(self.load_balancers()?.ensure(&op, spec, read_mode).await) };
-        self.outcome("ensure_load_balancer", &op, call).await
+        self.call_for_outcome("ensure_load_balancer", &op, call)
+            .await
     }
 
     pub(crate) async fn update_backends(
@@ -76,7 +77,7 @@ impl LoadBalancerCalls {
     ) -> Result<LbOutcome, Throttled> {
         let op = op.for_call(Instant::now() + CALL_TIMEOUT);
         let call = async { Ok(self.load_balancers()?.update_backends(&op, spec).await) };
-        self.outcome("update_load_balancer_backends", &op, call)
+        self.call_for_outcome("update_load_balancer_backends", &op, call)
             .await
     }
 
@@ -100,8 +101,8 @@ impl LoadBalancerCalls {
         self.call("delete_load_balancer", &op, call, |_| None).await
     }
 
-    /// Makes a call whose outcome may contain an error beside other results.
-    async fn outcome(
+    /// Makes a call that returns an `LbOutcome`, which may contain both an error and a status.
+    async fn call_for_outcome(
         &self,
         operation: &'static str,
         op: &Op,
@@ -120,8 +121,8 @@ impl LoadBalancerCalls {
         Ok(result.unwrap_or_else(LbOutcome::from))
     }
 
-    /// Makes a call, unless the cloud is throttling. `error_in`: the error that a successful answer
-    /// may contain.
+    /// Makes a call, unless the cloud is throttling. `error_in` returns the error that an answer
+    /// contains, if any.
     async fn call<T>(
         &self,
         operation: &'static str,
@@ -129,6 +130,7 @@ impl LoadBalancerCalls {
         call: impl Future<Output = Result<T, CloudError>>,
         error_in: impl Fn(&T) -> Option<CloudError>,
     ) -> Result<Result<T, CloudError>, Throttled> {
+        // Check that the cloud is not throttling.
         let started = Instant::now();
         let generation = {
             let throttle = self.throttle.lock();
@@ -144,6 +146,7 @@ impl LoadBalancerCalls {
             .instrument(call_span(operation))
             .await
             .map_err(|error| op.as_timeout(error, || format!("{operation} did not end")));
+        // Count the call, and adapt the concurrency to its result.
         let error = match &result {
             Ok(answer) => error_in(answer),
             Err(error) => Some(error.clone()),
@@ -154,12 +157,13 @@ impl LoadBalancerCalls {
         Ok(result)
     }
 
-    /// Adapts concurrency and throttling to the end of a call. `generation` was current when the
-    /// call started.
+    /// Adapts the throttling and the concurrency limit to the result of a call. `generation` is
+    /// that of the throttling when the call started.
     fn record_throttling(&self, generation: u64, error: Option<&CloudError>) {
         let throttled = error.filter(|error| error.kind() == ErrorKind::Throttled);
         let mut throttle = self.throttle.lock();
-        // A call that started before the last throttling says nothing about the rate since then.
+        // Ignore a call that started before the cloud last throttled: its result says nothing about
+        // the request rate since then.
         if generation == throttle.generation() {
             if throttled.is_some() {
                 self.concurrency.decrease();

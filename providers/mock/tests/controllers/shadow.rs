@@ -404,7 +404,7 @@ async fn a_service_that_goes_or_wants_no_balancer_is_shown() {
     ]) {
         assert!(
             line.starts_with(&starts(part))
-                && line.ends_with("(service-lb-controller: the service wants no load balancer)"),
+                && line.ends_with("(service-lb-controller: the service needs no load balancer)"),
             "{line}"
         );
     }

@@ -1,33 +1,32 @@
-//! Which addresses a node should have (KEP-1664).
+//! Chooses the addresses of a node (KEP-1664).
 
 use std::{collections::HashSet, net::IpAddr};
 
 use crate::k8s::{AddressType, NodeAddress};
 
-/// Why the addresses of a node cannot be decided.
+/// An error because of which the addresses of a node cannot be chosen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AddressError {
     /// The annotation is neither one IP nor two IPs of different families.
-    #[error("annotation alpha.kubernetes.io/provided-node-ip {value:?}: {why}")]
-    BadAnnotation { value: String, why: &'static str },
+    #[error("annotation alpha.kubernetes.io/provided-node-ip {value:?}: {reason}")]
+    BadAnnotation { value: String, reason: &'static str },
     /// The cloud does not report an address that the kubelet is configured to use.
     #[error("failed to get node address from cloud provider that matches ip: {0}")]
     NotInCloud(IpAddr),
 }
 
-/// Returns the addresses that the node should have, or `None` if the cloud reports none.
+/// Returns the addresses that a node should have; `None` if the cloud reports none.
 ///
-/// `cloud` is in the provider's order; `current` are the node's addresses; `provided` is the
-/// kubelet's annotation. The node's addresses of type `Hostname` are kept if the cloud reports none
-/// of that type.
+/// `cloud` has the cloud's addresses in the provider's order, `current` those of the node, and
+/// `provided` the value of the kubelet's annotation. If the cloud reports no address of type
+/// `Hostname`, the node keeps its own.
 pub(crate) fn desired_addresses(
     cloud: &[NodeAddress],
     current: &[NodeAddress],
     provided: Option<&str>,
 ) -> Result<Option<Vec<NodeAddress>>, AddressError> {
     if cloud.is_empty() {
-        // Upstream fails the initialisation here if the annotation is set, and otherwise keeps the
-        // node's addresses.
+        // As upstream, fail if the annotation is set, and otherwise keep the node's addresses.
         return match provided {
             Some(value) => Err(AddressError::NotInCloud(parse_provided(value)?[0])),
             None => Ok(None),
@@ -54,8 +53,8 @@ fn is_hostname(address: &NodeAddress) -> bool {
     address.kind == AddressType::Hostname
 }
 
-/// Puts the provided IPs first, in their order. Of an address type that has a match, only the
-/// matches are kept.
+/// Puts the provided IPs first, in their order. If an address type has a match, its other addresses
+/// are dropped.
 fn order_by_provided(
     all: &[NodeAddress],
     provided: &[IpAddr],
@@ -83,12 +82,12 @@ fn order_by_provided(
     Ok(chosen)
 }
 
-/// Parses the annotation strictly, as the CCM side of `k8s.io/cloud-provider/node/helpers` does: no
-/// white space, one IP or two IPs of different families, and no unspecified address in a pair.
+/// Parses the annotation as strictly as `k8s.io/cloud-provider/node/helpers` does. The value must be
+/// one IP, or two IPs of different families that are not unspecified, without white space.
 pub(crate) fn parse_provided(value: &str) -> Result<Vec<IpAddr>, AddressError> {
     match parse_ips(value) {
         Ok(ips) => Ok(ips),
-        Err(why) => Err(AddressError::BadAnnotation { value: value.to_owned(), why }),
+        Err(reason) => Err(AddressError::BadAnnotation { value: value.to_owned(), reason }),
     }
 }
 
@@ -107,8 +106,8 @@ fn parse_ips(value: &str) -> Result<Vec<IpAddr>, &'static str> {
     }
 }
 
-/// Parses an IP as Kubernetes' sloppy parser does: octets may have leading zeros (they stay
-/// decimal), and an IPv4 address written as IPv6 equals its IPv4 form.
+/// Parses an IP as Kubernetes' `ParseIPSloppy` does: octets are decimal even with leading zeros,
+/// and an IPv4 address written as IPv6 equals its IPv4 form.
 fn parse_ip(text: &str) -> Option<IpAddr> {
     if let Ok(ip) = text.parse::<IpAddr>() {
         return Some(ip.to_canonical());

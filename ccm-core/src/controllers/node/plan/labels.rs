@@ -1,4 +1,4 @@
-//! Which labels a node should have.
+//! Chooses the labels that the controller writes to a node.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::{
     provider::InstanceMetadata,
 };
 
-/// Label pairs that upstream reconciles: the beta label (source) and the stable label (copy).
+/// The label pairs that upstream reconciles: a beta label, and the stable label that is its copy.
 const PAIRS: [(&str, &str); 3] = [
     (well_known::LABEL_ZONE_BETA, well_known::LABEL_ZONE),
     (well_known::LABEL_REGION_BETA, well_known::LABEL_REGION),
@@ -21,12 +21,12 @@ pub(crate) struct DroppedLabel {
     pub(crate) reason: DropReason,
 }
 
-/// Why a label is not written.
+/// The reason why a label is not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DropReason {
-    /// Its key is in a name space that is reserved for Kubernetes.
+    /// The key is in a name space that is reserved for Kubernetes.
     Reserved,
-    /// The node has another value; on initialisation, additional labels never overwrite.
+    /// The node already has another value, which an initialisation does not overwrite.
     Different,
     /// The API server would reject the key or the value, and with it the whole initialisation.
     Invalid,
@@ -46,9 +46,9 @@ impl DropReason {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LabelPlan {
     pub(crate) set: BTreeMap<String, String>,
-    /// True if `set` contains additional labels. On initialisation they must not overwrite, so the
-    /// patch must apply only to the node as it was read.
-    pub(crate) additional: bool,
+    /// True if `set` contains additional labels. An initialisation must not overwrite any, so its
+    /// patch must fail if the node has changed since it was read.
+    pub(crate) sets_additional: bool,
     pub(crate) dropped: Vec<DroppedLabel>,
 }
 
@@ -78,18 +78,20 @@ pub(crate) fn initial_labels(meta: &InstanceMetadata, existing: &LabelMap) -> La
     plan
 }
 
-/// Plans the refresh of additional labels on an initialised node (upstream feature gate
-/// `CloudNodeAdditionalLabelsReconciliation`): missing labels are added, different values are
-/// replaced, no label is removed.
+/// Plans the refresh of additional labels on an initialised node (upstream's feature gate
+/// `CloudNodeAdditionalLabelsReconciliation`). Missing labels are added and different values are
+/// replaced, but no label is removed.
 pub(crate) fn refreshed_labels(meta: &InstanceMetadata, existing: &LabelMap) -> LabelPlan {
     let mut plan = LabelPlan::default();
     plan.add_additional(meta, existing, OverwritePolicy::Replace);
     plan
 }
 
-/// Plans the reconcile of the label pairs on an initialised node: the stable label gets the value
-/// of the beta label, if the beta label exists. Without a beta label nothing changes, as upstream
-/// (defect W10, kept on purpose).
+/// Returns the stable labels of an initialised node that differ from their beta labels, with the
+/// values of the beta labels.
+///
+/// As upstream, a stable label without a beta label is not changed, although the beta labels are
+/// deprecated: existing clusters rely on it.
 pub(crate) fn reconciled_labels(node: &NodeView) -> BTreeMap<&'static str, String> {
     let mut copies = BTreeMap::new();
     for (beta, stable) in PAIRS {
@@ -138,15 +140,16 @@ impl LabelPlan {
                 self.drop(key, DropReason::Different);
             } else {
                 self.set.insert(key.to_string(), value.to_string());
-                self.additional = true;
+                self.sets_additional = true;
             }
         }
     }
 }
 
-/// Tells whether the key's prefix is `kubernetes.io`, `k8s.io`, or below one of them.
+/// Returns true if the prefix of the key is `kubernetes.io`, `k8s.io` or a subdomain of one of
+/// them.
 fn is_reserved(key: &str) -> bool {
-    // Upstream searches the whole key for `(^|\.)(kubernetes|k8s)\.io/`, which only a prefix can
+    // Upstream searches the whole key for `(^|\.)(kubernetes|k8s)\.io/`, but only the prefix can
     // match.
     let Some((prefix, _)) = key.split_once('/') else {
         return false;
@@ -158,7 +161,7 @@ fn is_reserved(key: &str) -> bool {
     })
 }
 
-/// Tells whether the API server accepts this label key: `[prefix/]name`.
+/// Returns true if the API server accepts this label key, which has the form `[prefix/]name`.
 fn is_label_key(key: &str) -> bool {
     match key.split_once('/') {
         None => is_label_name(key),

@@ -38,7 +38,7 @@ fn type_zone_and_region_overwrite_and_empty_ones_make_no_label() {
         (well_known::LABEL_ZONE, "z-a"),
         (well_known::LABEL_ZONE_BETA, "z-a"),
     ]);
-    assert_eq!(plan, LabelPlan { set: wanted, additional: false, dropped: vec![] });
+    assert_eq!(plan, LabelPlan { set: wanted, sets_additional: false, dropped: vec![] });
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn reserved_additional_labels_are_dropped_and_present_ones_kept() {
         plan.set,
         set(&[("app.k8snio/bar", "1"), ("k8snio/bar", "1"), ("notk8s.io/bar", "1")])
     );
-    assert!(plan.additional);
+    assert!(plan.sets_additional);
     let dropped: Vec<_> = plan
         .dropped
         .iter()

@@ -1,4 +1,4 @@
-//! Plans the changes of a node: pure functions from the node and its instance metadata to plans.
+//! Plans the changes of a node. Pure functions of the node and the metadata of its instance.
 
 pub(crate) mod addresses;
 pub(crate) mod labels;
@@ -18,9 +18,8 @@ use crate::{
 /// in one JSON Patch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InitializationPlan {
-    /// Addresses to write; `None` if the node already has them, or the cloud has none.
+    /// The addresses to write; `None` if the node already has them, or the cloud reports none.
     pub(crate) addresses: Option<Vec<NodeAddress>>,
-    /// Everything else.
     pub(crate) change: NodeChange,
     /// The cloud's labels that are not written.
     pub(crate) dropped: Vec<DroppedLabel>,
@@ -29,35 +28,36 @@ pub(crate) struct InitializationPlan {
 /// A change of a node outside its status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeChange {
-    /// Provider ID to set on a node that has none.
+    /// The provider ID, for a node that has none.
     pub(crate) provider_id: Option<Box<str>>,
-    /// Labels to set.
+    /// The labels to set.
     pub(crate) labels: BTreeMap<String, String>,
-    /// Positions and keys of the taints to remove, in ascending order.
+    /// The positions and keys of the taints to remove, in ascending order.
     pub(crate) remove_taints: Vec<(usize, String)>,
-    /// True if the patch must apply only to the node as it was read, because it must not overwrite
-    /// another writer's value.
+    /// True if the patch must fail if the node has changed since it was read, because it would
+    /// overwrite another writer's value.
     pub(crate) requires_unchanged_node: bool,
 }
 
 impl NodeChange {
+    /// Returns true if there is nothing to write.
     pub(crate) fn is_empty(&self) -> bool {
         self.provider_id.is_none() && self.labels.is_empty() && self.remove_taints.is_empty()
     }
 }
 
-/// Why a node cannot be initialised.
+/// An error because of which a node cannot be initialised.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InitializationError {
     /// Neither the cloud nor the node has a provider ID.
     #[error("cloud provider does not set node provider ID for node {0}")]
     NoProviderId(String),
-    /// Its addresses cannot be decided. The message is upstream's, because operators search for it.
+    /// The addresses cannot be chosen. The message is upstream's, because operators search for it.
     #[error("provided node ip for node {node:?} is not valid: {source}")]
     Address { node: String, source: AddressError },
 }
 
-/// Plans the initialisation of a tainted node.
+/// Plans the initialisation of a node with the uninitialized taint.
 pub(crate) fn plan_initialization(
     node: &NodeView,
     meta: &InstanceMetadata,
@@ -69,17 +69,18 @@ pub(crate) fn plan_initialization(
             _ => return Err(InitializationError::NoProviderId(node.name.to_string())),
         }
     }
+    // Choose the addresses and the labels.
     let addresses = plan_addresses(node, &meta.addresses)
         .map_err(|source| InitializationError::Address { node: node.name.to_string(), source })?;
-    let LabelPlan { set, additional, dropped } = labels::initial_labels(meta, &node.labels);
+    let LabelPlan { set, sets_additional, dropped } = labels::initial_labels(meta, &node.labels);
     let mut remove_taints = Vec::new();
     for (position, taint) in node.taints.iter().enumerate() {
         if &*taint.key == well_known::TAINT_UNINITIALIZED {
             remove_taints.push((position, taint.key.to_string()));
         }
     }
-    // A JSON Patch cannot create a missing map without replacing one that another writer created
-    // meanwhile.
+    // A JSON Patch that creates the map of labels would replace one that another writer has just
+    // created.
     let creates_label_map = !set.is_empty() && !node.has_labels;
     Ok(InitializationPlan {
         addresses,
@@ -87,15 +88,15 @@ pub(crate) fn plan_initialization(
             provider_id,
             labels: set,
             remove_taints,
-            requires_unchanged_node: additional || creates_label_map,
+            requires_unchanged_node: sets_additional || creates_label_map,
         },
         dropped,
     })
 }
 
-/// Plans the addresses of a node: the list to write, or `None` if nothing needs to be written. The
-/// lists are compared with their order, so that a changed primary address is a change and an equal
-/// dual-stack node is not.
+/// Plans the addresses of a node. Returns the list to write; `None` if nothing has to be written.
+///
+/// The order of the addresses counts: the first address of a type is the primary one.
 pub(crate) fn plan_addresses(
     node: &NodeView,
     cloud: &[NodeAddress],

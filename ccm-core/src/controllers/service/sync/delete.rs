@@ -6,10 +6,10 @@ use super::{
     super::{
         ServiceController,
         backend_node_cache::StaleCacheError,
-        metrics::{ServiceOperationKind, ServiceOutcome},
+        metrics::{ServiceOutcome, SyncKind},
         patches::{self, ReleaseOutcome},
-        plan::{AfterDelete, Attempt, LastWrite, ServiceSyncState, StartEvent},
-        sync_failure::{ServiceOperation, ServiceSyncError},
+        plan::{AfterDelete, LastWrite, ServiceSyncState, StartEvent, SyncGoal},
+        sync_error::{ServiceOperation, ServiceSyncError},
     },
     ServiceSync, SyncResult, WAIT_FOR_CHANGE,
 };
@@ -18,27 +18,28 @@ use crate::{
     provider::{ErrorKind, EventType, LbRef, Progress},
 };
 
-/// If this many Services disappear without having been released, and they are more than half of
-/// all, the cache is not trusted.
+/// The minimum number of Services that disappear at once before the cache is suspected to be wrong.
+/// They must also be more than half of all Services with load balancers.
 const MIN_MASS_DELETION: usize = 3;
 
 impl ServiceController {
-    /// Deletes the load balancer. The finalizer is removed last.
+    /// Deletes the load balancer and then removes the finalizer.
     pub(super) async fn delete_load_balancer(
         &self,
         sync: &mut ServiceSync,
         follow_up: AfterDelete,
         start_event: StartEvent,
     ) -> Result<SyncResult, ServiceSyncError> {
-        let attempt = Attempt::for_delete(sync.service.as_deref(), &sync.state, follow_up);
-        sync.operation = ServiceOperationKind::Delete;
-        sync.attempt = Some(attempt);
-        // The cache may lag: confirm that the load balancer is not needed any more.
+        let goal = SyncGoal::for_deletion(sync.service.as_deref(), &sync.state, follow_up);
+        sync.kind = SyncKind::Delete;
+        sync.goal = Some(goal);
+        // The cache may lag, so confirm with the API server that the load balancer is not needed.
         match follow_up {
             AfterDelete::Forget => self.confirm_deleted(sync).await?,
             AfterDelete::RemoveFinalizer => self.confirm_not_needed(sync).await?,
             AfterDelete::Requeue => {}
         }
+        // Delete the load balancer in the cloud, which may take several syncs.
         let load_balancer = self.load_balancer_ref(sync, follow_up);
         if start_event == StartEvent::Emit {
             self.emit_event(
@@ -47,20 +48,21 @@ impl ServiceController {
                 "DeletingLoadBalancer",
                 "Deleting load balancer",
             );
-            sync.state.announced_attempt = Some(attempt);
+            sync.state.announced_goal = Some(goal);
             sync.state.pending_since = None;
         }
         sync.state.may_exist_in_cloud = true;
-        sync.state.applied = None;
+        sync.state.last_applied = None;
         sync.state.has_attempted = true;
         let progress = self
             .delete_in_cloud(sync, &load_balancer, follow_up)
             .await?;
-        if let Progress::Pending { after, why } = progress {
-            tracing::debug!(service = %sync.key, ?after, %why, "load balancer is being deleted");
+        if let Progress::Pending { after, why: reason } = progress {
+            tracing::debug!(service = %sync.key, ?after, %reason, "load balancer is being deleted");
             return Ok(self.requeue_pending(sync, after));
         }
         sync.state.deleted = true;
+        // Let the Service go, and report the deletion.
         let mut last_write = None;
         if follow_up == AfterDelete::RemoveFinalizer
             && let Some(service) = sync.service.clone()
@@ -69,8 +71,8 @@ impl ServiceController {
         }
         tracing::info!(service = %sync.key, "load balancer deleted");
         self.emit_event(sync, EventType::Normal, "DeletedLoadBalancer", "Deleted load balancer");
-        self.metrics
-            .count(ServiceOperationKind::Delete, ServiceOutcome::Done);
+        self.metrics.count(SyncKind::Delete, ServiceOutcome::Done);
+        // Reset the sync state.
         match follow_up {
             AfterDelete::Forget => Ok(SyncResult::Forget),
             AfterDelete::Requeue => {
@@ -80,12 +82,13 @@ impl ServiceController {
             AfterDelete::RemoveFinalizer => {
                 let uid = sync.state.uid.clone();
                 sync.state = ServiceSyncState { uid, last_write, ..ServiceSyncState::default() };
-                // Any change of the Service comes through the watch.
                 Ok(WAIT_FOR_CHANGE)
             }
         }
     }
 
+    /// Sends the deletion to the provider. A load balancer that does not exist, or that another
+    /// controller implements, counts as deleted.
     async fn delete_in_cloud(
         &self,
         sync: &ServiceSync,
@@ -113,8 +116,8 @@ impl ServiceController {
         }
     }
 
-    /// Removes finalizer, status and our annotations from the Service. Returns the write, if it may
-    /// not be in the cache yet.
+    /// Removes finalizer, status and our annotations from the Service. Returns the write if the
+    /// cache may not show it yet.
     async fn release(
         &self,
         service: &ServiceView,
@@ -130,7 +133,7 @@ impl ServiceController {
             .map_err(|error| ServiceSyncError::api(ServiceOperation::RemoveFinalizer, error))?;
         let version = match released {
             ReleaseOutcome::Written(version) => version.parse().unwrap_or(0),
-            // The Service or the finalizer is gone already: ignore what the cache still shows.
+            // The Service or the finalizer no longer exists, so the cache is outdated.
             ReleaseOutcome::NothingToRemove => u64::MAX,
             ReleaseOutcome::LoadBalancerNeeded => return Ok(None),
         };
@@ -139,10 +142,10 @@ impl ServiceController {
 
     /// Confirms that a Service whose load balancer is to be deleted no longer exists.
     ///
-    /// The finalizer keeps a Service until its load balancer is deleted, so it is rare that the
-    /// Service disappears first. Either its finalizer was removed by hand or added after the
-    /// deletion had begun, or the cache or etcd went back in time. The last case must not cost all
-    /// load balancers.
+    /// The finalizer keeps a Service until its load balancer is deleted, so a Service rarely
+    /// disappears first. Somebody may have removed the finalizer by hand, or it was added after the
+    /// deletion had begun. But the cache or etcd may also have gone back in time, and that must not
+    /// delete all load balancers.
     async fn confirm_deleted(&self, sync: &ServiceSync) -> Result<(), ServiceSyncError> {
         if !sync.state.deleted {
             self.confirm_no_mass_deletion()?;
@@ -159,6 +162,8 @@ impl ServiceController {
         }
     }
 
+    /// Returns an error if so many Services disappeared without being deleted that the cache is
+    /// probably wrong.
     fn confirm_no_mass_deletion(&self) -> Result<(), ServiceSyncError> {
         let mut all = 0;
         let mut missing = 0;
@@ -180,9 +185,10 @@ impl ServiceController {
         Ok(())
     }
 
-    /// Confirms that a Service whose type or class changed is not to be served again: an attempt
-    /// may have been deferred for minutes, and the cache may lag. A deletion of the Service cannot
-    /// be undone, so that needs no confirmation.
+    /// Confirms that a Service still needs no load balancer. Its type or class may have changed
+    /// back since, because the deletion may have been deferred for minutes and the cache may lag.
+    ///
+    /// A Service that is being deleted needs no confirmation, because that cannot be undone.
     async fn confirm_not_needed(&self, sync: &ServiceSync) -> Result<(), ServiceSyncError> {
         let Some(service) = &sync.service else {
             return Ok(());
@@ -205,8 +211,8 @@ impl ServiceController {
         }
     }
 
-    /// Reads the current Service from the API server; `None` if it does not exist. `operation`
-    /// is named in an error.
+    /// Reads a Service from the API server; `None` if it does not exist. An error says that
+    /// `operation` failed.
     async fn read_service(
         &self,
         namespace: &str,
@@ -225,10 +231,9 @@ impl ServiceController {
         }
     }
 
-    /// Identifies the load balancer to delete, by the Service as it is, or as it was when it last
-    /// had the right type and class.
+    /// Returns a reference to the load balancer to delete.
     pub(super) fn load_balancer_ref(&self, sync: &ServiceSync, follow_up: AfterDelete) -> LbRef {
-        let described_by = self.describing_service(sync, follow_up);
+        let described_by = self.find_describing_service(sync, follow_up);
         let (namespace, name) = sync.key.split_once('/').unwrap_or(("", &sync.key));
         let mut load_balancer = LbRef {
             uid: sync.state.uid.clone(),
@@ -248,14 +253,15 @@ impl ServiceController {
         load_balancer
     }
 
-    /// Returns the Service that describes the load balancer to delete.
-    fn describing_service<'a>(
+    /// Returns the Service that describes the load balancer to delete: the current one if it still
+    /// has the right type and class, otherwise the last one that did.
+    fn find_describing_service<'a>(
         &self,
         sync: &'a ServiceSync,
         follow_up: AfterDelete,
     ) -> Option<&'a Arc<ServiceView>> {
+        // For every other follow-up, the current Service of this name is another one.
         let mut current = None;
-        // After any other deletion, a Service of this name is another one.
         if follow_up == AfterDelete::RemoveFinalizer {
             current = sync.service.as_ref();
         }

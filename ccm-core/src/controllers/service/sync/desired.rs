@@ -1,4 +1,5 @@
-//! Desired state of a Service: its spec as the provider parses it, and the backends it selects.
+//! The desired state of a Service: its spec as the provider parses it, and the backends that it
+//! selects.
 
 use std::sync::Arc;
 
@@ -7,10 +8,10 @@ use super::{
         ServiceController,
         backend_nodes::endpoints_fingerprint,
         plan::{
-            Attempt, DesiredState, ServedBackends, ServedState, invalid_digest, is_finished,
-            served_by_this_process,
+            DesiredState, ServedBackends, ServedSpec, SyncGoal, invalid_digest, is_finished,
+            last_served_spec,
         },
-        sync_failure::{ServiceOperation, ServiceSyncError},
+        sync_error::{ServiceOperation, ServiceSyncError},
     },
     ServiceSync,
 };
@@ -22,20 +23,21 @@ use crate::{
     },
 };
 
-/// Error while the EndpointSlices that a Service uses as backends are not available.
+/// The error while the EndpointSlices that a Service uses as backends are not cached.
 const NO_ENDPOINTS: &str = "EndpointSlices are not listed yet, which needs permission to list and \
                             watch endpointslices.discovery.k8s.io";
 
-/// What a Service asks for.
+/// A Service as the provider and the framework parsed it.
 pub(super) struct InterpretedService {
+    /// The input of the plan.
     pub(super) desired_state: DesiredState,
-    /// The load balancer to apply; `None` if none is to be applied.
-    pub(super) desired: Option<DesiredLoadBalancer>,
+    /// The load balancer that an action of the plan would apply, if there is one.
+    pub(super) load_balancer: Option<DesiredLoadBalancer>,
 }
 
 impl InterpretedService {
     fn without_load_balancer(desired_state: DesiredState) -> Self {
-        Self { desired_state, desired: None }
+        Self { desired_state, load_balancer: None }
     }
 }
 
@@ -52,12 +54,12 @@ impl DesiredLoadBalancer {
         ServedBackends { digest: self.digest, fingerprint: self.backend_fingerprint }
     }
 
-    pub(super) fn attempt(&self) -> Attempt {
-        Attempt::Serve(self.digest)
+    pub(super) fn goal(&self) -> SyncGoal {
+        SyncGoal::Serve(self.digest)
     }
 }
 
-/// Backends that a Service selects, and their fingerprint.
+/// The backends that a Service selects, and their fingerprint.
 struct SelectedBackends {
     backends: Backends,
     fingerprint: u64,
@@ -85,7 +87,7 @@ impl ServiceController {
             .load_balancers()
             .map_err(|error| ServiceSyncError::cloud(ServiceOperation::Ensure, error))?;
         let interpretation = load_balancers.interpret(&service);
-        // Whichever process served the Service wrote the finalizer before its first cloud call.
+        // Every process adds the finalizer before its first cloud call.
         if interpretation != ServiceInterpretation::ImplementedElsewhere && service.has_finalizer()
         {
             sync.state.may_exist_in_cloud = true;
@@ -112,15 +114,16 @@ impl ServiceController {
         }
         sync.state.reported_invalid_digest = None;
         let desired = self
-            .desired_load_balancer(sync, service, backend_kind, digest)
+            .build_desired_load_balancer(sync, service, backend_kind, digest)
             .await?;
         let desired_state = DesiredState::Serve { digest, backends: desired.backend_fingerprint };
-        Ok(InterpretedService { desired_state, desired: Some(desired) })
+        Ok(InterpretedService { desired_state, load_balancer: Some(desired) })
     }
 
-    /// Interprets an invalid Service: if its load balancer still serves an earlier state, the
-    /// backends of that state are desired. `backend_kind`: the kind of backends that the Service
-    /// has as it is.
+    /// Interprets an invalid Service. If its load balancer still serves an earlier spec, the
+    /// backends of that spec are desired.
+    ///
+    /// `backend_kind` is the kind of backends that the invalid Service has, if that is known.
     async fn interpret_invalid(
         &self,
         sync: &mut ServiceSync,
@@ -130,52 +133,52 @@ impl ServiceController {
     ) -> Result<InterpretedService, ServiceSyncError> {
         let state = &sync.state;
         let digest = invalid_digest(&errors);
-        // Report the validation errors first, whatever happens to the backends.
+        // Let the plan report the validation errors before the backends are updated.
         if state.reported_invalid_digest != Some(digest) {
             return Ok(InterpretedService::without_load_balancer(DesiredState::Invalid {
                 errors,
                 served: None,
             }));
         }
-        let mut served_state = served_by_this_process(state, &service);
-        // An earlier process may have finished the load balancer. Its Service is not known, so the
-        // Service as it is selects the backends.
-        if served_state.is_none()
+        // Find the spec that the load balancer serves. If an earlier process finished the load
+        // balancer, that spec is unknown, and the backends are those of the invalid Service.
+        let mut served_spec = last_served_spec(state, &service);
+        if served_spec.is_none()
             && is_finished(&service, state, self.now())
             && let Some(backend_kind) = backend_kind
         {
-            served_state = Some(ServedState { digest, service: service.clone(), backend_kind });
+            served_spec = Some(ServedSpec { digest, service: service.clone(), backend_kind });
         }
-        let Some(served) = served_state else {
+        let Some(served) = served_spec else {
             return Ok(InterpretedService::without_load_balancer(DesiredState::Invalid {
                 errors,
                 served: None,
             }));
         };
         let desired = self
-            .desired_load_balancer(sync, served.service, served.backend_kind, served.digest)
+            .build_desired_load_balancer(sync, served.service, served.backend_kind, served.digest)
             .await?;
         let desired_state =
             DesiredState::Invalid { errors, served: Some(desired.served_backends()) };
-        Ok(InterpretedService { desired_state, desired: Some(desired) })
+        Ok(InterpretedService { desired_state, load_balancer: Some(desired) })
     }
 
-    /// Builds the desired load balancer of a Service.
-    async fn desired_load_balancer(
+    /// Selects the backends of a Service and builds its desired load balancer.
+    async fn build_desired_load_balancer(
         &self,
         sync: &mut ServiceSync,
         service: Arc<ServiceView>,
         backend_kind: BackendKind,
         digest: Digest,
     ) -> Result<DesiredLoadBalancer, ServiceSyncError> {
-        sync.attempt = Some(Attempt::Serve(digest));
-        // A Service with invalid source ranges is rejected: only its backends are updated, and no
-        // source is allowed.
+        sync.goal = Some(SyncGoal::Serve(digest));
+        // Invalid source ranges make the Service invalid, so only its backends will be updated.
+        // Should they be applied nevertheless, no source is allowed.
         let sources = SourceRanges::of(&service).unwrap_or(SourceRanges::Only(Vec::new()));
         let SelectedBackends { backends, fingerprint } =
             self.select_backends(&sync.key, &backend_kind).await?;
         sync.state.backend_kind = Some(backend_kind);
-        sync.fingerprint = Some(fingerprint);
+        sync.backend_fingerprint = Some(fingerprint);
         let cluster = Arc::from(self.op.cluster_name());
         let spec = LbSpec { cluster, service: service.clone(), sources, backends };
         Ok(DesiredLoadBalancer { service, digest, backend_fingerprint: fingerprint, spec })

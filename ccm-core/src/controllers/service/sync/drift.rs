@@ -3,26 +3,26 @@
 use super::{
     super::{
         ServiceController,
-        metrics::{ServiceOperationKind, ServiceOutcome},
+        metrics::{ServiceOutcome, SyncKind},
         plan::{DriftCheck, StartEvent},
-        sync_failure::{ServiceOperation, ServiceSyncError},
+        sync_error::{ServiceOperation, ServiceSyncError},
     },
     DesiredLoadBalancer, ServiceSync, SyncResult,
 };
-use crate::provider::{ErrorKind, ReadMode};
+use crate::provider::{ErrorKind, PlannedChange, ReadMode};
 
 impl ServiceController {
-    /// Asks the provider what differs. Without differences the cloud is in the desired state, and
-    /// nothing is written to it.
+    /// Asks the provider for the differences between the cloud and the desired state, and ensures
+    /// the load balancer if there are any.
     pub(super) async fn check_drift(
         &self,
         sync: &mut ServiceSync,
         desired: &DesiredLoadBalancer,
         check: DriftCheck,
     ) -> Result<SyncResult, ServiceSyncError> {
-        sync.operation = ServiceOperationKind::CheckDrift;
-        if check == DriftCheck::AfterStart {
-            // Do not compare again right after the nodes could not be confirmed.
+        sync.kind = SyncKind::CheckDrift;
+        if check == DriftCheck::First {
+            // Do not compare again right after the API server did not confirm the cached nodes.
             self.backend_nodes
                 .fail_if_recently_unconfirmed()
                 .map_err(ServiceSyncError::StaleCache)?;
@@ -34,15 +34,15 @@ impl ServiceController {
         {
             Ok(changes) => changes,
             Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => Vec::new(),
-            // The provider cannot compare: ensure instead, which is idempotent.
+            // The provider does not support comparisons. `ensure` is idempotent and does as well.
             Err(error) if error.kind() == ErrorKind::NotImplemented => {
                 return self
                     .ensure(sync, desired, ReadMode::Fresh, StartEvent::Skip)
                     .await;
             }
-            // The comparison would be rejected indefinitely. `ensure` also keeps the backends up to
+            // The cloud would reject every comparison. `ensure` at least keeps the backends up to
             // date.
-            Err(error) if error.kind().is_rejection() && check == DriftCheck::AfterStart => {
+            Err(error) if error.kind().is_rejection() && check == DriftCheck::First => {
                 return self
                     .ensure(sync, desired, ReadMode::Fresh, StartEvent::Emit)
                     .await;
@@ -50,17 +50,16 @@ impl ServiceController {
             Err(error) => return Err(ServiceSyncError::cloud(ServiceOperation::Compare, error)),
         };
         if changes.is_empty() {
-            return Ok(self.no_drift(sync, desired));
+            self.record_no_drift(sync, desired);
+            return Ok(sync.wait_for_drift_check());
         }
+        // Log the differences, and let `ensure` repair them.
         let drift = check == DriftCheck::Periodic;
-        for change in &changes {
-            let operation = &change.operation;
-            let object = &change.object;
-            let why = &change.reason;
-            tracing::info!(service = %sync.key, %operation, %object, %why, drift, "load balancer differs");
+        for PlannedChange { object, operation, reason } in &changes {
+            tracing::info!(service = %sync.key, %operation, %object, %reason, drift, "load balancer differs");
         }
         let start_event = match check {
-            DriftCheck::AfterStart => StartEvent::Emit,
+            DriftCheck::First => StartEvent::Emit,
             DriftCheck::Periodic => {
                 sync.reason = "drift";
                 self.metrics.drift.inc_by(changes.len() as u64);
@@ -71,16 +70,16 @@ impl ServiceController {
             .await
     }
 
-    /// Records that the cloud was found in the desired state.
-    fn no_drift(&self, sync: &mut ServiceSync, desired: &DesiredLoadBalancer) -> SyncResult {
+    /// Records that the cloud is in the desired state without a write by this sync.
+    fn record_no_drift(&self, sync: &mut ServiceSync, desired: &DesiredLoadBalancer) {
         sync.state.may_exist_in_cloud = true;
         sync.state.has_attempted = true;
         sync.state
             .desired_status
             .get_or_insert_with(|| desired.service.status.clone());
-        sync.state.announced_attempt = Some(desired.attempt());
+        sync.state.announced_goal = Some(desired.goal());
         self.metrics
-            .count(ServiceOperationKind::CheckDrift, ServiceOutcome::Done);
-        self.mark_in_sync(sync, desired)
+            .count(SyncKind::CheckDrift, ServiceOutcome::Done);
+        self.mark_in_sync(sync, desired);
     }
 }

@@ -1,5 +1,5 @@
-//! Dry run: what the service controller would do about each Service, planned like a process that
-//! has just started.
+//! The dry run of the service controller: plans each Service as a process does that has just
+//! started, and reports what it would change.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     controllers::service::{
         ServiceController,
         plan::{AfterDelete, PlanInput, ServiceAction, ServiceSyncState, plan},
-        sync_failure::{ServiceOperation, ServiceSyncError},
+        sync_error::{ServiceOperation, ServiceSyncError},
     },
     k8s::{ServiceView, well_known},
     provider::{ErrorKind, FieldError, PlannedChange},
@@ -28,7 +28,7 @@ struct ServiceDryRun {
     schedule: CompareSchedule<ComparedService>,
 }
 
-/// A Service, and the fingerprint of its backends, as they were when it was compared.
+/// A Service as it was compared, and the fingerprint of its backends then.
 struct ComparedService {
     service: Arc<ServiceView>,
     fingerprint: Option<u64>,
@@ -49,8 +49,8 @@ struct PlannedSync {
 }
 
 impl ServiceController {
-    /// Makes a dry run that only reports what the controller would do. Differences are checked
-    /// again after `settle`.
+    /// Turns the controller into a dry run, which only reports what the controller would do. A
+    /// Service with differences is compared again after `settle`.
     pub(crate) fn dry_run(self, settle: Duration) -> Box<dyn DryRun> {
         let schedule = CompareSchedule::new(settle, self.config.verify_period);
         Box::new(ServiceDryRun { controller: self, schedule })
@@ -65,7 +65,7 @@ impl DryRun for ServiceDryRun {
         let controller = &*controller;
         let compare = |due: DueService| async move {
             let result = match due.planned {
-                Ok(planned) => controller.differences(planned).await,
+                Ok(planned) => controller.find_differences(planned).await,
                 Err(error) => Err(error),
             };
             (due.key, due.compared, result)
@@ -105,7 +105,7 @@ impl ServiceDryRun {
             let planned = controller.plan_service(&key, &service).await;
             let mut fingerprint = None;
             if let Ok(planned) = &planned {
-                fingerprint = planned.sync.fingerprint;
+                fingerprint = planned.sync.backend_fingerprint;
             }
             let is_due = schedule.is_due(&key, now, |last: &ComparedService| {
                 Arc::ptr_eq(&last.service, &service) && last.fingerprint == fingerprint
@@ -119,23 +119,23 @@ impl ServiceDryRun {
     }
 }
 
-/// Says why a Service was not compared.
+/// Returns the reason why a Service was not compared.
 fn not_compared_reason(error: &ServiceSyncError) -> String {
     if let ServiceSyncError::Throttled(_) = error {
         return "the cloud is throttling".to_owned();
     }
-    // The write gate is closed, so a comparison that checks leadership fails like that of a process
-    // that is not the leader.
+    // An error without a log message means that the process is not the leader: the write gate is
+    // closed, and the provider checks it even for a comparison.
     error
-        .log()
+        .log_message()
         .unwrap_or_else(|| "the comparison was aborted".to_owned())
 }
 
-/// The field of a Service that has the addresses of its load balancer.
+/// The field of a Service with the addresses of its load balancer.
 const STATUS: &str = "status.loadBalancer";
 
 impl ServiceController {
-    /// Plans a Service without sync state. Makes no cloud call.
+    /// Plans a Service without sync state and without a cloud call.
     async fn plan_service(
         &self,
         key: &Arc<str>,
@@ -157,12 +157,15 @@ impl ServiceController {
             node_sync_scheduled: false,
             now: self.now(),
         });
-        let desired = interpreted.and_then(|interpreted| interpreted.desired);
+        let desired = interpreted.and_then(|interpreted| interpreted.load_balancer);
         Ok(PlannedSync { sync, action, desired })
     }
 
-    /// Returns what applying the action would change.
-    async fn differences(&self, planned: PlannedSync) -> Result<Vec<Difference>, ServiceSyncError> {
+    /// Returns the changes that the planned action would make.
+    async fn find_differences(
+        &self,
+        planned: PlannedSync,
+    ) -> Result<Vec<Difference>, ServiceSyncError> {
         let PlannedSync { sync, action, desired } = planned;
         let Some(service) = &sync.service else {
             return Ok(Vec::new());
@@ -182,7 +185,7 @@ impl ServiceController {
         }
     }
 
-    /// Returns what the load balancer lacks, and what follows from it on the Service.
+    /// Returns the changes of the load balancer, and those of the Service that follow from them.
     async fn serve_differences(
         &self,
         sync: &ServiceSync,
@@ -195,8 +198,8 @@ impl ServiceController {
             .await?
         {
             Ok(changes) => changes,
-            // The provider would create nothing, and the status would not be touched. Only the
-            // finalizer would be added.
+            // The controller would add the finalizer before it learned that another controller
+            // serves the Service.
             Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => {
                 return Ok(missing_finalizer(service));
             }
@@ -204,8 +207,8 @@ impl ServiceController {
         };
         let mut differences = load_balancer_differences(service, &changes);
         differences.extend(missing_finalizer(service));
-        // Only the load balancer knows the address. A changed address is among the provider's
-        // changes.
+        // The address is not known before the load balancer exists. If an existing address would
+        // change, that is one of the provider's changes.
         if service.status.ingress.is_empty() {
             differences.push(Difference {
                 current: Some(NONE.to_owned()),
@@ -220,24 +223,24 @@ impl ServiceController {
         Ok(differences)
     }
 
-    /// Returns the deletion of the load balancer, and what follows from it on the Service.
+    /// Returns the deletion of the load balancer, and the changes of the Service that follow.
     fn deletion_differences(
         &self,
         sync: &ServiceSync,
         service: &ServiceView,
         follow_up: AfterDelete,
     ) -> Result<Vec<Difference>, ServiceSyncError> {
-        let why = if service.deleting {
+        let reason = if service.deleting {
             "the service is being deleted"
         } else {
-            "the service wants no load balancer"
+            "the service needs no load balancer"
         };
         let deletion = Difference {
             current: None,
             desired: "deleted".to_owned(),
-            ..difference(service, "load balancer".to_owned(), why)
+            ..difference(service, "load balancer".to_owned(), reason)
         };
-        let mut differences = vec![deletion, finalizer(service, "set", NONE, why)];
+        let mut differences = vec![deletion, finalizer_difference(service, "set", NONE, reason)];
         // A Service that is being deleted disappears with its finalizer.
         if service.deleting {
             return Ok(differences);
@@ -250,22 +253,22 @@ impl ServiceController {
             if let Some(value) = service.annotations.get(&*key) {
                 differences.push(Difference {
                     current: Some(value.to_string()),
-                    ..difference(service, format!("metadata.annotations[{key}]"), why)
+                    ..difference(service, format!("metadata.annotations[{key}]"), reason)
                 });
             }
         }
         if !service.status.ingress.is_empty() {
             differences.push(Difference {
                 current: Some("set".to_owned()),
-                ..difference(service, STATUS.to_owned(), why)
+                ..difference(service, STATUS.to_owned(), reason)
             });
         }
         Ok(differences)
     }
 }
 
-/// Differences of an invalid Service. One that is not served has none, because every leader rejects
-/// it. For one that is served, the load balancer would be left as it is.
+/// Returns the difference of an invalid Service that is served: its load balancer would stay as it
+/// is. An invalid Service that is not served has no difference, because any leader rejects it.
 fn invalid_differences(service: &ServiceView, errors: &[FieldError]) -> Vec<Difference> {
     if !service.has_finalizer() && service.status.ingress.is_empty() {
         return Vec::new();
@@ -278,7 +281,7 @@ fn invalid_differences(service: &ServiceView, errors: &[FieldError]) -> Vec<Diff
     }]
 }
 
-/// One difference for each operation on each object, whatever the number of reasons.
+/// Returns one difference for each operation on each cloud object, with all reasons for it.
 fn load_balancer_differences(service: &ServiceView, changes: &[PlannedChange]) -> Vec<Difference> {
     let mut reasons: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for PlannedChange { object, operation, reason } in changes {
@@ -296,26 +299,31 @@ fn load_balancer_differences(service: &ServiceView, changes: &[PlannedChange]) -
     differences
 }
 
-/// The missing finalizer of a Service that should have a load balancer.
+/// Returns the difference of a Service that should have our finalizer and does not.
 fn missing_finalizer(service: &ServiceView) -> Vec<Difference> {
     if service.has_finalizer() {
         return Vec::new();
     }
-    let why = "a load balancer must be deleted before its service";
-    vec![finalizer(service, NONE, "set", why)]
+    let reason = "a load balancer must be deleted before its service";
+    vec![finalizer_difference(service, NONE, "set", reason)]
 }
 
-fn finalizer(service: &ServiceView, current: &str, desired: &str, why: &str) -> Difference {
+fn finalizer_difference(
+    service: &ServiceView,
+    current: &str,
+    desired: &str,
+    reason: &str,
+) -> Difference {
     let part = format!("metadata.finalizers[{}]", well_known::FINALIZER_LOAD_BALANCER);
     Difference {
         current: Some(current.to_owned()),
         desired: desired.to_owned(),
-        ..difference(service, part, why)
+        ..difference(service, part, reason)
     }
 }
 
-/// Makes a difference for a part of a Service that would be removed.
-fn difference(service: &ServiceView, part: String, why: &str) -> Difference {
+/// Returns the difference of a part of a Service that would be removed.
+fn difference(service: &ServiceView, part: String, reason: &str) -> Difference {
     Difference {
         kind: ObjectKind::Service,
         object: service.key(),
@@ -323,6 +331,6 @@ fn difference(service: &ServiceView, part: String, why: &str) -> Difference {
         controller: SERVICE_LB,
         current: None,
         desired: NONE.to_owned(),
-        why: why.to_owned(),
+        why: reason.to_owned(),
     }
 }

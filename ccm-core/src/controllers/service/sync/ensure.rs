@@ -7,9 +7,9 @@ use tokio::time::Instant;
 use super::{
     super::{
         ServiceController,
-        metrics::ServiceOperationKind,
-        plan::{Attempt, FailedEnsures, StartEvent},
-        sync_failure::{ServiceOperation, ServiceSyncError, host_names},
+        metrics::SyncKind,
+        plan::{FailedEnsures, StartEvent, SyncGoal},
+        sync_error::{ServiceOperation, ServiceSyncError, host_names},
     },
     DeferralScope, DesiredLoadBalancer, ServiceSync, SyncResult, WAIT_FOR_CHANGE,
 };
@@ -17,11 +17,11 @@ use crate::provider::{
     BackendKind, Backends, CloudError, ErrorKind, EventType, Progress, ReadMode,
 };
 
-/// After this many failures of `ensure` in a row, the backends of the existing load balancer are
-/// updated separately: the cause may last for hours, and nodes come and go meanwhile.
+/// The number of consecutive failures of `ensure` after which the backends of the existing load
+/// balancer are updated separately. The cause may last for hours, while nodes come and go.
 const MAX_ENSURE_FAILURES: u32 = 3;
-/// Delay before the backends of an invalid Service are updated again after the cloud answered that
-/// its load balancer does not exist.
+/// The delay before the backends of an invalid Service are updated again if its load balancer was
+/// not found.
 const MISSING_LOAD_BALANCER_RETRY_DELAY: Duration = Duration::from_secs(300);
 
 impl ServiceController {
@@ -33,8 +33,8 @@ impl ServiceController {
         read_mode: ReadMode,
         start_event: StartEvent,
     ) -> Result<SyncResult, ServiceSyncError> {
-        sync.operation = ServiceOperationKind::Ensure;
-        // A load balancer of an earlier process must not lose nodes that the cache lacks.
+        sync.kind = SyncKind::Ensure;
+        // A load balancer from before the start must not lose nodes that the cache lacks.
         let may_exist_from_before_start = !sync.state.has_attempted
             && (desired.service.has_finalizer() || !desired.service.status.ingress.is_empty());
         if may_exist_from_before_start && !self.confirm_nodes_after_start(sync, desired).await? {
@@ -47,21 +47,23 @@ impl ServiceController {
                 "EnsuringLoadBalancer",
                 "Ensuring load balancer",
             );
-            sync.state.announced_attempt = Some(desired.attempt());
+            sync.state.announced_goal = Some(desired.goal());
             sync.state.completion_event_due = true;
         }
-        // The finalizer comes before the first cloud call, so that nothing is left behind if the
-        // Service is deleted meanwhile.
-        if !self.add_finalizer(sync, &desired.service).await? {
+        // Add the finalizer before the first cloud call, so that no cloud object is left behind if
+        // the Service is deleted meanwhile.
+        let needs_load_balancer = self.add_finalizer(sync, &desired.service).await?;
+        if !needs_load_balancer {
             return Ok(WAIT_FOR_CHANGE);
         }
         sync.state.may_exist_in_cloud = true;
+        // Apply the desired state.
         self.report_no_backends(sync, &desired.spec);
         let outcome = self
             .cloud
             .ensure(self.op_for_service(sync), &desired.spec, read_mode)
             .await?;
-        sync.state.applied = None;
+        sync.state.last_applied = None;
         sync.state.has_attempted = true;
         sync.state.deleted = false;
         match &outcome.result {
@@ -75,8 +77,8 @@ impl ServiceController {
             .await
     }
 
-    /// Counts a failure of `ensure`, and keeps the backends of the existing load balancer up to
-    /// date if the failure is likely to last.
+    /// Counts a failure of `ensure`, and updates the backends of the existing load balancer if the
+    /// failure is likely to last.
     async fn record_failed_ensure(
         &self,
         sync: &mut ServiceSync,
@@ -89,10 +91,9 @@ impl ServiceController {
             _ => 1,
         };
         sync.state.failed_ensures = Some(FailedEnsures { digest, count });
-        // If the backends are up to date, an update with other backends is deferred for less time.
         sync.keeps_serving_old_spec =
             sync.state.backends_applied_despite_failure == Some(desired.served_backends());
-        // An error for which the cloud names a retry delay does not count as a repeated failure.
+        // If the cloud says when to retry, the failure is not likely to last.
         let keeps_failing = error.kind() == ErrorKind::Transient
             && error.retry_after().is_none()
             && count >= MAX_ENSURE_FAILURES
@@ -103,9 +104,11 @@ impl ServiceController {
         }
     }
 
-    /// Updates the backends of the existing load balancer although the desired change is rejected,
-    /// or fails repeatedly: it still serves, and its nodes come and go. The caller reports the
-    /// failure of `ensure` and retries both.
+    /// Updates the backends of a load balancer whose `ensure` is rejected or fails repeatedly. It
+    /// still serves its last spec, while nodes come and go.
+    ///
+    /// Errors are only logged: the caller reports the failure of `ensure`, and the next sync
+    /// retries both.
     async fn update_backends_of_last_spec(
         &self,
         sync: &mut ServiceSync,
@@ -138,18 +141,19 @@ impl ServiceController {
         sync: &mut ServiceSync,
         desired: &DesiredLoadBalancer,
     ) -> Result<SyncResult, ServiceSyncError> {
-        sync.operation = ServiceOperationKind::UpdateBackends;
-        // If nothing was applied yet, the load balancer is that of an earlier process.
-        if sync.state.applied.is_none() {
+        sync.kind = SyncKind::UpdateBackends;
+        // If this process applied nothing yet, the load balancer is from before the start.
+        if sync.state.last_applied.is_none() {
             if !self.confirm_nodes_after_start(sync, desired).await? {
                 return Ok(SyncResult::RequeueNow);
             }
-            // No event for backends that an earlier process may have applied already. Once the
-            // Service is valid, everything is compared.
+            // An earlier process may have applied these backends, so emit no event about them.
             sync.state.backends_event_at.get_or_insert(self.now());
+            // Have everything compared once the Service is valid.
             sync.state.has_attempted = false;
         }
         self.report_no_backends(sync, &desired.spec);
+        // Update the backends, and measure it as upstream does.
         let started = Instant::now();
         let outcome = self
             .cloud
@@ -159,13 +163,13 @@ impl ServiceController {
             .host_update
             .observe(started.elapsed().as_secs_f64());
         self.metrics.host_updates.inc();
-        // Unless the update succeeded, it is unknown which backends were applied.
-        if let Some(applied) = &mut sync.state.applied {
+        // Until a success is recorded below, it is unknown which backends were applied.
+        if let Some(applied) = &mut sync.state.last_applied {
             applied.backend_fingerprint = None;
         }
         if let Err(error) = &outcome.result {
             if error.kind() == ErrorKind::NotFound {
-                return Ok(self.load_balancer_not_found(sync));
+                return Ok(self.handle_missing_load_balancer(sync));
             }
             self.metrics.host_update_errors.inc();
         }
@@ -174,27 +178,27 @@ impl ServiceController {
             .await
     }
 
-    /// Handles an update of backends that found no load balancer: a valid Service is ensured again
-    /// as a whole.
-    fn load_balancer_not_found(&self, sync: &mut ServiceSync) -> SyncResult {
-        sync.state.applied = None;
+    /// Handles an update of backends that found no load balancer. A valid Service gets a new one at
+    /// once.
+    fn handle_missing_load_balancer(&self, sync: &mut ServiceSync) -> SyncResult {
+        sync.state.last_applied = None;
         let Some(invalid_digest) = sync.state.reported_invalid_digest else {
             return SyncResult::RequeueNow;
         };
-        // An invalid Service gets no new load balancer. Try again later, because a cloud may list
-        // a load balancer later than it creates it. Once the Service is valid, everything is
-        // compared as after a restart; this delay does not apply to that.
+        // An invalid Service gets no new load balancer, but a cloud may take a while to list one
+        // that was just created, so retry later. A Service that becomes valid has another goal, for
+        // which this delay does not count; it is then compared as after a restart.
         sync.state.has_attempted = false;
-        sync.attempt = Some(Attempt::Serve(invalid_digest));
+        sync.goal = Some(SyncGoal::Serve(invalid_digest));
         let now = self.now();
         let until = now + MISSING_LOAD_BALANCER_RETRY_DELAY;
         sync.defer(now, until, DeferralScope::TheseBackends);
-        SyncResult::RequeueAt { until: Some(until), resets_failures: true }
+        SyncResult::RequeueAt { at: Some(until), resets_failures: true }
     }
 
-    /// Confirms the nodes with the API server before a load balancer from before the start is
-    /// changed. Returns whether the desired backends are still those of the cache, which may have
-    /// been filled meanwhile.
+    /// Compares the cached nodes with the API server before a load balancer from before the start
+    /// is changed. Returns false if the cache has changed since the desired backends were selected,
+    /// so that they must be selected again.
     async fn confirm_nodes_after_start(
         &self,
         sync: &ServiceSync,

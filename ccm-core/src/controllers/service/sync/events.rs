@@ -1,16 +1,16 @@
-//! Events for the owner of a Service, and logs for the operator: on change, never twice for one
-//! attempt.
+//! Events for the owner of a Service and logs for the operator. The same event is not repeated
+//! while nothing changes.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use super::{
     super::{
         ServiceController,
-        metrics::{ServiceOperationKind, ServiceOutcome},
+        metrics::{ServiceOutcome, SyncKind},
         plan::{ReportedFailure, invalid_digest},
-        sync_failure::{ServiceOperation, ServiceSyncError},
+        sync_error::{ServiceOperation, ServiceSyncError},
     },
-    DeferralScope, DesiredLoadBalancer, ServiceSync, SyncResult, object,
+    DeferralScope, DesiredLoadBalancer, ServiceSync, SyncResult, service_ref,
 };
 use crate::{
     k8s::ServiceView,
@@ -18,8 +18,8 @@ use crate::{
     telemetry::controller_metrics::ReconcileOutcome as Reconciled,
 };
 
-/// Minimum interval between two events that report new backends, so that in a cluster whose nodes
-/// come and go they do not hide more important events.
+/// The minimum interval between two events about new backends. In a cluster whose nodes come and
+/// go, they would otherwise hide more important events.
 const MIN_BACKENDS_EVENT_INTERVAL: Duration = Duration::from_secs(600);
 
 impl ServiceController {
@@ -33,17 +33,20 @@ impl ServiceController {
         for notice in notices {
             let digest = Digest::of(&(notice.reason, &notice.note));
             if !sync.state.reported_notices.contains(&digest) {
-                self.ctx
-                    .events
-                    .event(&object(service), notice.kind, notice.reason, &notice.note);
+                self.ctx.events.event(
+                    &service_ref(service),
+                    notice.kind,
+                    notice.reason,
+                    &notice.note,
+                );
             }
             current_digests.insert(digest);
         }
         sync.state.reported_notices = current_digests;
     }
 
-    /// Reports the validation errors, then requeues: the existing load balancer may need other
-    /// backends.
+    /// Reports the validation errors. The Service is synced again at once, because the backends of
+    /// its existing load balancer may have to be updated.
     pub(super) fn report_invalid(
         &self,
         sync: &mut ServiceSync,
@@ -57,10 +60,9 @@ impl ServiceController {
                 list.join("; ")
             );
             tracing::warn!(service = %sync.key, error = note, "service is invalid");
-            self.metrics
-                .count(ServiceOperationKind::Reject, ServiceOutcome::Done);
+            self.metrics.count(SyncKind::Reject, ServiceOutcome::Done);
             self.ctx.events.event(
-                &object(service),
+                &service_ref(service),
                 EventType::Warning,
                 "SyncLoadBalancerFailed",
                 &note,
@@ -69,7 +71,7 @@ impl ServiceController {
         SyncResult::RequeueNow
     }
 
-    /// Handles a failed sync: when to retry, and what to report.
+    /// Reports a failed sync and decides when to retry it.
     pub(super) fn handle_error(
         &self,
         sync: &mut ServiceSync,
@@ -82,26 +84,27 @@ impl ServiceController {
         };
         let now = self.now();
         let until = now + error.delay(failures);
-        // An outage affects every set of backends, while an exceeded quota or invalid input may
-        // concern these backends only.
+        // Decide how long to defer the goal. An outage affects any backends, while an exceeded
+        // quota or invalid input may concern only these.
         let scope = if error.needs_user_action() {
             DeferralScope::TheseBackends
         } else {
             DeferralScope::AllBackends
         };
         sync.defer(now, until, scope);
+        // Count and log the failure, and report it to the owner unless that was done before.
         if error.is_failure() {
-            self.metrics.count(sync.operation, ServiceOutcome::Failed);
+            self.metrics.count(sync.kind, ServiceOutcome::Failed);
             sync.reconcile_outcome = Reconciled::Failed;
         } else {
             sync.reconcile_outcome = Reconciled::Pending;
         }
-        if let Some(message) = error.log() {
-            tracing::warn!(service = %sync.key, error = message, failures, work = ?sync.operation, "service not synced");
+        if let Some(message) = error.log_message() {
+            tracing::warn!(service = %sync.key, error = message, failures, work = ?sync.kind, "service not synced");
         }
         if let Some(event) = error.event() {
             let failure = ReportedFailure {
-                attempt: sync.attempt,
+                goal: sync.goal,
                 event_reason: event.reason,
                 error_kind: event.error_kind,
             };
@@ -110,10 +113,11 @@ impl ServiceController {
                 self.emit_event(sync, EventType::Warning, event.reason, &event.note);
             }
         }
-        SyncResult::RequeueAt { until: Some(until), resets_failures: false }
+        SyncResult::RequeueAt { at: Some(until), resets_failures: false }
     }
 
-    /// Reports a load balancer that was ensured, or that got other backends.
+    /// Emits an event and updates the metrics after a load balancer was ensured or its backends were
+    /// updated.
     pub(super) fn report_success(
         &self,
         sync: &mut ServiceSync,
@@ -150,7 +154,7 @@ impl ServiceController {
         }
     }
 
-    /// Reports the end of an attempt whose start was reported.
+    /// Reports that the goal is reached whose start was announced by an event.
     pub(super) fn complete_announced(&self, sync: &mut ServiceSync, service: &ServiceView) {
         sync.state.completion_event_due = false;
         sync.state.backends_event_at = Some(self.now());
@@ -169,15 +173,17 @@ impl ServiceController {
         self.emit_event(sync, EventType::Normal, "EnsuredLoadBalancer", "Ensured load balancer");
     }
 
+    /// Emits an event if the load balancer has no nodes, once until it has some again.
     pub(super) fn report_no_backends(&self, sync: &mut ServiceSync, spec: &LbSpec) {
-        let empty = matches!(&spec.backends, Backends::Nodes(nodes) if nodes.is_empty());
-        if empty && !sync.state.reported_no_backends {
+        let has_no_nodes = matches!(&spec.backends, Backends::Nodes(nodes) if nodes.is_empty());
+        if has_no_nodes && !sync.state.reported_no_backends {
             let note = "There are no available nodes for LoadBalancer";
             self.emit_event(sync, EventType::Warning, "UnAvailableLoadBalancer", note);
         }
-        sync.state.reported_no_backends = empty;
+        sync.state.reported_no_backends = has_no_nodes;
     }
 
+    /// Emits an event about the Service, even if the Service no longer exists.
     pub(super) fn emit_event(
         &self,
         sync: &ServiceSync,
@@ -185,7 +191,7 @@ impl ServiceController {
         reason: &'static str,
         note: &str,
     ) {
-        if let Some(object) = sync.object() {
+        if let Some(object) = sync.object_ref() {
             self.ctx.events.event(&object, kind, reason, note);
         }
     }

@@ -13,13 +13,13 @@ use std::{sync::Arc, time::Duration};
 use self::desired::{DesiredLoadBalancer, InterpretedService};
 use super::{
     ServiceController,
-    metrics::{ServiceOperationKind, ServiceOutcome},
+    metrics::{ServiceOutcome, SyncKind},
     plan::{
-        AppliedState, Attempt, DeferredAttempt, DeferredBackends, PlanInput, ServeAction,
-        ServedState, ServiceAction, ServiceSyncState, plan,
+        DeferredBackends, DeferredGoal, LastApplied, PlanInput, ServeAction, ServedSpec,
+        ServiceAction, ServiceSyncState, SyncGoal, plan,
     },
     provider_calls::Throttled,
-    sync_failure::{ServiceOperation, ServiceSyncError},
+    sync_error::{ServiceOperation, ServiceSyncError},
 };
 use crate::{
     config::controller_names as names,
@@ -30,83 +30,92 @@ use crate::{
     telemetry::controller_metrics::{ReconcileOutcome as Reconciled, record_reason},
 };
 
-/// Shortest and longest delay that a provider can request. A provider that names none must not
-/// cause a busy loop.
+/// The shortest and the longest delay that a provider can request. The lower bound keeps a provider
+/// that requests no delay from causing a busy loop.
 const PENDING_DELAY: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(600);
 
-/// What happens to a key after a sync.
+/// The result of a sync, which decides what the work queue does with the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SyncResult {
-    /// Drop the sync state.
+    /// Drop the sync state and the key.
     Forget,
-    /// Sync again at `until`, or when something changes. `resets_failures`: earlier failures no
-    /// longer count.
-    RequeueAt { until: Option<Duration>, resets_failures: bool },
+    /// Sync again at this time since the start of the controller, or as soon as something changes.
+    RequeueAt {
+        /// `None` to wait for a change.
+        at: Option<Duration>,
+        /// True if the next failure counts as the first one.
+        resets_failures: bool,
+    },
     /// Sync again at once.
     RequeueNow,
 }
 
-const WAIT_FOR_CHANGE: SyncResult = SyncResult::RequeueAt { until: None, resets_failures: true };
+const WAIT_FOR_CHANGE: SyncResult = SyncResult::RequeueAt { at: None, resets_failures: true };
 
-/// One sync: the Service as observed, its sync state, and what is being done.
+/// The working data of one sync.
 struct ServiceSync {
     key: Arc<str>,
+    /// The Service in the cache; `None` if it no longer exists.
     service: Option<Arc<ServiceView>>,
     state: ServiceSyncState,
-    /// What is attempted; the back-off applies to this.
-    attempt: Option<Attempt>,
-    /// Fingerprint of the backends that it is attempted with.
-    fingerprint: Option<u64>,
+    /// The goal that a failure defers; `None` until the plan needs one.
+    goal: Option<SyncGoal>,
+    /// The fingerprint of the backends that belong to the goal.
+    backend_fingerprint: Option<u64>,
     /// True if `ensure` failed and the existing load balancer gets the desired backends separately.
     keeps_serving_old_spec: bool,
-    operation: ServiceOperationKind,
-    /// Reason for the action, recorded with each change in the cloud.
+    kind: SyncKind,
+    /// The reason for the action, recorded with each change in the cloud.
     reason: &'static str,
     reconcile_outcome: Reconciled,
 }
 
-/// Which backends the reason to defer an attempt concerns.
+/// The backends that are affected by the reason for a deferral.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DeferralScope {
-    /// Other backends would fail just as well.
+    /// All of them: the sync would also fail with other backends.
     AllBackends,
-    /// Other backends may succeed.
+    /// Only those of this sync: it may succeed with other backends.
     TheseBackends,
 }
 
 impl ServiceController {
-    /// Syncs one Service. Returns its new sync state and what happens to its key.
+    /// Syncs one Service and returns its new sync state.
     pub(super) async fn sync(
         &self,
         key: &Arc<str>,
         state: ServiceSyncState,
     ) -> (ServiceSyncState, SyncResult) {
         let mut sync = ServiceSync::new(key, self.services.get(key), state);
-        let work = async move {
-            let result = match caught(Box::pin(self.reconcile(&mut sync))).await {
-                Ok(result) => result,
-                Err(panic) => {
-                    // It is unknown how far the sync came before it panicked.
-                    sync.state.applied = None;
-                    Err(ServiceSyncError::Panicked(panic))
-                }
-            };
-            let sync_result = match result {
-                Ok(sync_result) => sync_result,
-                Err(error) => self.handle_error(&mut sync, &error),
-            };
+        let measured_sync = async move {
+            let sync_result = self.reconcile_or_handle_error(&mut sync).await;
             (sync.reconcile_outcome, (sync.state, sync_result))
         };
         self.ctx
             .controller_metrics
-            .reconcile(names::SERVICE_LB, key, work)
+            .reconcile(names::SERVICE_LB, key, measured_sync)
             .await
     }
 
+    /// Reconciles the Service, and reports and defers it if that fails. A panic, in the provider's
+    /// code or ours, is an error of this Service alone.
+    async fn reconcile_or_handle_error(&self, sync: &mut ServiceSync) -> SyncResult {
+        let error = match caught(Box::pin(self.reconcile(sync))).await {
+            Ok(Ok(sync_result)) => return sync_result,
+            Ok(Err(error)) => error,
+            Err(panic) => {
+                // The sync may have changed the cloud before it panicked.
+                sync.state.last_applied = None;
+                ServiceSyncError::Panicked(panic)
+            }
+        };
+        self.handle_error(sync, &error)
+    }
+
     async fn reconcile(&self, sync: &mut ServiceSync) -> Result<SyncResult, ServiceSyncError> {
-        // Drop the state of an earlier Service of this name, unless that may still have a load
-        // balancer.
+        // Drop the sync state of an earlier Service of this name, unless that Service may still
+        // have a load balancer.
         if let Some(service) = &sync.service
             && sync.state.uid != service.uid
             && !sync.state.may_exist_in_cloud
@@ -114,11 +123,13 @@ impl ServiceController {
             sync.state =
                 ServiceSyncState { uid: service.uid.clone(), ..ServiceSyncState::default() };
         }
+        // Find the desired state, if the Service should have a load balancer of ours.
         let mut interpreted = None;
         if let Some(service) = self.service_to_serve(sync) {
             self.report_notices(sync, &service);
             interpreted = Some(self.interpret(sync, service).await?);
         }
+        // Plan one action and apply it.
         let action = plan(PlanInput {
             service: sync.service.as_deref(),
             state: &sync.state,
@@ -127,10 +138,10 @@ impl ServiceController {
                 .as_ref()
                 .map(|interpreted| &interpreted.desired_state),
             node_sync_scheduled: matches!(sync.state.backend_kind, Some(BackendKind::Nodes(_)))
-                && self.node_sync_scheduled(&sync.key),
+                && self.is_node_sync_scheduled(&sync.key),
             now: self.now(),
         });
-        tracing::trace!(service = %sync.key, step = ?action, "decided");
+        tracing::trace!(service = %sync.key, ?action, "service planned");
         sync.reason = action.reason(&sync.state);
         if !sync.reason.is_empty() {
             record_reason(sync.reason);
@@ -151,12 +162,12 @@ impl ServiceController {
                 Ok(WAIT_FOR_CHANGE)
             }
             ServiceAction::Wait { until } => {
-                // Earlier failures count as long as the attempt that failed is deferred.
+                // Earlier failures count as long as the goal that failed is deferred.
                 let is_deferred = sync
                     .state
                     .deferred
                     .is_some_and(|deferred| deferred.until > self.now());
-                Ok(SyncResult::RequeueAt { until, resets_failures: !is_deferred })
+                Ok(SyncResult::RequeueAt { at: until, resets_failures: !is_deferred })
             }
             ServiceAction::ReportInvalid { errors } => Ok(self.report_invalid(sync, &errors)),
             ServiceAction::Delete { follow_up, start_event } => {
@@ -164,10 +175,10 @@ impl ServiceController {
                     .await
             }
             ServiceAction::Serve(action) => {
-                let Some(desired) = interpreted.and_then(|interpreted| interpreted.desired) else {
-                    return Ok(WAIT_FOR_CHANGE);
-                };
-                self.serve(sync, action, &desired).await
+                match interpreted.and_then(|interpreted| interpreted.load_balancer) {
+                    Some(desired) => self.serve(sync, action, &desired).await,
+                    None => Ok(WAIT_FOR_CHANGE),
+                }
             }
         }
     }
@@ -188,7 +199,11 @@ impl ServiceController {
         }
     }
 
-    /// Publishes what a provider call returned, and handles its result.
+    /// Records what an `ensure` or an update of backends returned, and publishes the status and the
+    /// annotations.
+    ///
+    /// They are published even if the call failed: a load balancer may have an address before it is
+    /// finished.
     async fn apply_outcome(
         &self,
         sync: &mut ServiceSync,
@@ -197,16 +212,16 @@ impl ServiceController {
         operation: ServiceOperation,
     ) -> Result<SyncResult, ServiceSyncError> {
         let LbOutcome { status, annotations, result } = outcome;
-        let is_finished = match &result {
-            Ok(Progress::Done) => true,
-            Ok(Progress::Pending { .. }) => false,
+        // Record a success before publishing: the cloud is in the desired state even if the status
+        // cannot be written.
+        let is_in_sync = match &result {
+            Ok(progress) => matches!(progress, Progress::Done),
             Err(error) => error.kind() == ErrorKind::ImplementedElsewhere,
         };
-        // The cloud is in the desired state even if the status cannot be published below.
-        let mut sync_result = WAIT_FOR_CHANGE;
-        if is_finished {
-            sync_result = self.mark_in_sync(sync, desired);
+        if is_in_sync {
+            self.mark_in_sync(sync, desired);
         }
+        // Publish the status and the annotations.
         if let Some(status) = &status {
             sync.state.desired_status = Some(status.clone());
         }
@@ -218,32 +233,30 @@ impl ServiceController {
         let published = self
             .publish_status(sync, &service, status.as_ref(), &annotations)
             .await;
-        match result {
-            Ok(Progress::Done) => published?,
-            Ok(Progress::Pending { after, why }) => {
-                published?;
-                tracing::debug!(service = %sync.key, ?after, %why, "load balancer is pending");
-                return Ok(self.requeue_pending(sync, after));
-            }
+        // Decide when to sync again. An error of the cloud matters more than one of the status.
+        let progress = match result {
+            Ok(progress) => progress,
             Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => {
-                return Ok(sync_result);
+                return Ok(sync.wait_for_drift_check());
             }
             Err(error) => return Err(ServiceSyncError::cloud(operation, error)),
+        };
+        published?;
+        if let Progress::Pending { after, why: reason } = progress {
+            tracing::debug!(service = %sync.key, ?after, %reason, "load balancer is pending");
+            return Ok(self.requeue_pending(sync, after));
         }
-        self.metrics.count(sync.operation, ServiceOutcome::Done);
+        self.metrics.count(sync.kind, ServiceOutcome::Done);
         self.report_success(sync, desired, &operation);
-        Ok(sync_result)
+        Ok(sync.wait_for_drift_check())
     }
 
     /// Records that the cloud is in the desired state, and schedules the next drift check.
-    fn mark_in_sync(&self, sync: &mut ServiceSync, desired: &DesiredLoadBalancer) -> SyncResult {
+    fn mark_in_sync(&self, sync: &mut ServiceSync, desired: &DesiredLoadBalancer) {
         let digest = desired.digest;
-        let verify_at = match sync.state.applied {
-            // An update of backends is no drift check.
-            Some(applied)
-                if applied.digest == digest
-                    && sync.operation == ServiceOperationKind::UpdateBackends =>
-            {
+        let verify_at = match sync.state.last_applied {
+            // An update of backends compares nothing else, so it does not delay the drift check.
+            Some(applied) if applied.digest == digest && sync.kind == SyncKind::UpdateBackends => {
                 applied.verify_at
             }
             _ => {
@@ -251,16 +264,16 @@ impl ServiceController {
                 self.now() + self.config.verify_period.mul_f64(jitter)
             }
         };
-        sync.state.applied = Some(AppliedState {
+        sync.state.last_applied = Some(LastApplied {
             digest,
             backend_fingerprint: Some(desired.backend_fingerprint),
             verify_at,
         });
-        sync.state.served_state = sync
+        sync.state.served_spec = sync
             .state
             .backend_kind
             .clone()
-            .map(|backend_kind| ServedState {
+            .map(|backend_kind| ServedSpec {
                 digest,
                 service: desired.service.clone(),
                 backend_kind,
@@ -268,17 +281,17 @@ impl ServiceController {
         sync.state.deferred = None;
         sync.state.pending_since = None;
         sync.state.last_failure_event = None;
-        SyncResult::RequeueAt { until: Some(verify_at), resets_failures: true }
     }
 
+    /// Defers the goal until the cloud has had time to go on.
     fn requeue_pending(&self, sync: &mut ServiceSync, after: Duration) -> SyncResult {
         let now = self.now();
         sync.state.pending_since.get_or_insert(now);
         let until = now + after.clamp(*PENDING_DELAY.start(), *PENDING_DELAY.end());
         sync.defer(now, until, DeferralScope::TheseBackends);
-        self.metrics.count(sync.operation, ServiceOutcome::Pending);
+        self.metrics.count(sync.kind, ServiceOutcome::Pending);
         sync.reconcile_outcome = Reconciled::Pending;
-        SyncResult::RequeueAt { until: Some(until), resets_failures: true }
+        SyncResult::RequeueAt { at: Some(until), resets_failures: true }
     }
 
     fn op_for_service(&self, sync: &ServiceSync) -> Op {
@@ -291,7 +304,7 @@ impl ServiceController {
             .clone()
             .with_pending_for(pending_for)
             .with_reason(sync.reason);
-        match sync.object() {
+        match sync.object_ref() {
             Some(object) => op.with_events(self.ctx.events.for_object(object)),
             None => op,
         }
@@ -304,42 +317,51 @@ impl ServiceSync {
             key: key.clone(),
             service,
             state,
-            attempt: None,
-            fingerprint: None,
+            goal: None,
+            backend_fingerprint: None,
             keeps_serving_old_spec: false,
-            operation: ServiceOperationKind::Ensure,
+            kind: SyncKind::Ensure,
             reason: "",
             reconcile_outcome: Reconciled::Done,
         }
     }
 
-    /// Defers this attempt until `until`. With other backends it is deferred for less time: after
-    /// an update of backends whose failure concerns only these, after a drift check or a status
-    /// write, and after an `ensure` if the backends are updated separately.
+    /// Defers the goal of this sync until `until`.
+    ///
+    /// If the load balancer still works, nodes that come and go should not wait that long. So the
+    /// backends of this sync are recorded, and the plan defers other backends only for a short
+    /// time.
     fn defer(&mut self, now: Duration, until: Duration, scope: DeferralScope) {
-        let other_backends_wait_less = match self.operation {
-            ServiceOperationKind::UpdateBackends => scope == DeferralScope::TheseBackends,
-            ServiceOperationKind::CheckDrift | ServiceOperationKind::PublishStatus => true,
-            ServiceOperationKind::Ensure => self.keeps_serving_old_spec,
-            ServiceOperationKind::Delete | ServiceOperationKind::Reject => false,
+        let may_retry_other_backends = match self.kind {
+            SyncKind::UpdateBackends => scope == DeferralScope::TheseBackends,
+            SyncKind::CheckDrift | SyncKind::PublishStatus => true,
+            // While `ensure` fails, the backends are updated separately.
+            SyncKind::Ensure => self.keeps_serving_old_spec,
+            SyncKind::Delete | SyncKind::Reject => false,
         };
         let mut backends = None;
-        if other_backends_wait_less && let Some(fingerprint) = self.fingerprint {
+        if may_retry_other_backends && let Some(fingerprint) = self.backend_fingerprint {
             backends = Some(DeferredBackends { tried_at: now, fingerprint });
         }
-        self.state.deferred =
-            self.attempt
-                .map(|subject| DeferredAttempt { until, subject, backends });
+        self.state.deferred = self.goal.map(|goal| DeferredGoal { until, goal, backends });
     }
 
-    /// Returns a reference to the Service, which may no longer exist.
-    fn object(&self) -> Option<ObjectRef> {
+    /// Returns the result of a sync after which nothing is to be done until the next drift check.
+    fn wait_for_drift_check(&self) -> SyncResult {
+        SyncResult::RequeueAt {
+            at: self.state.last_applied.map(|applied| applied.verify_at),
+            resets_failures: true,
+        }
+    }
+
+    /// Returns a reference for events about the Service, which may no longer exist.
+    fn object_ref(&self) -> Option<ObjectRef> {
         let (namespace, name) = self.key.split_once('/')?;
         Some(ObjectRef::service(namespace, name, &*self.state.uid))
     }
 }
 
-fn object(service: &ServiceView) -> ObjectRef {
+fn service_ref(service: &ServiceView) -> ObjectRef {
     ObjectRef::service(service.namespace.clone(), service.name.clone(), &*service.uid)
 }
 

@@ -1,15 +1,15 @@
-//! Adds the finalizer to the Service, and writes its status and annotations. `delete` takes the
-//! finalizer off, with a patch of `patches`.
+//! Adds the finalizer to a Service, and writes its status and annotations. The `delete` module
+//! removes the finalizer.
 
 use std::collections::BTreeMap;
 
 use super::{
     super::{
         ServiceController,
-        metrics::{ServiceOperationKind, ServiceOutcome},
+        metrics::{ServiceOutcome, SyncKind},
         patches,
         plan::{LastWrite, UnconfirmedWrites, has_finalizer, with_unconfirmed_write},
-        sync_failure::{ServiceOperation, ServiceSyncError},
+        sync_error::{ServiceOperation, ServiceSyncError},
     },
     DesiredLoadBalancer, ServiceSync, SyncResult, WAIT_FOR_CHANGE,
 };
@@ -20,13 +20,14 @@ use crate::{
 };
 
 impl ServiceController {
-    /// Restores what another client changed on the Service.
+    /// Writes the finalizer, the status and the annotations again after another client changed
+    /// them.
     pub(super) async fn restore_status(
         &self,
         sync: &mut ServiceSync,
         desired: &DesiredLoadBalancer,
     ) -> Result<SyncResult, ServiceSyncError> {
-        sync.operation = ServiceOperationKind::PublishStatus;
+        sync.kind = SyncKind::PublishStatus;
         sync.state.restored_at = Some(self.now());
         if !self.add_finalizer(sync, &desired.service).await? {
             return Ok(WAIT_FOR_CHANGE);
@@ -38,18 +39,15 @@ impl ServiceController {
         sync.state.deferred = None;
         sync.state.last_failure_event = None;
         self.metrics
-            .count(ServiceOperationKind::PublishStatus, ServiceOutcome::Done);
+            .count(SyncKind::PublishStatus, ServiceOutcome::Done);
         if sync.state.completion_event_due {
             self.complete_announced(sync, &desired.service);
         }
-        Ok(SyncResult::RequeueAt {
-            until: sync.state.applied.map(|applied| applied.verify_at),
-            resets_failures: true,
-        })
+        Ok(sync.wait_for_drift_check())
     }
 
-    /// Adds the finalizer if it is missing. Returns false if the Service no longer exists or needs
-    /// no load balancer any more.
+    /// Adds the finalizer if it is missing. Returns false if the Service no longer exists or no
+    /// longer needs a load balancer.
     pub(super) async fn add_finalizer(
         &self,
         sync: &mut ServiceSync,
@@ -61,24 +59,24 @@ impl ServiceController {
                 .count_skipped_write(SkippedWrite::ServiceFinalizer);
             return Ok(true);
         }
-        match patches::add_finalizer(&self.ctx.api, service).await {
+        let error = match patches::add_finalizer(&self.ctx.api, service).await {
             Ok(version) => {
                 sync.state.last_write = self.last_write(&version);
                 sync.state.unconfirmed = UnconfirmedWrites::default();
-                Ok(true)
+                return Ok(true);
             }
-            Err(error) if self.needs_no_load_balancer_any_more(&error, service).await => Ok(false),
-            Err(error) => Err(ServiceSyncError::api(ServiceOperation::AddFinalizer, error)),
+            Err(error) => error,
+        };
+        if self.no_longer_needs_load_balancer(&error, service).await {
+            return Ok(false);
         }
+        Err(ServiceSyncError::api(ServiceOperation::AddFinalizer, error))
     }
 
-    /// Tells whether a write was rejected because the Service is gone, is being deleted, or needs
-    /// no load balancer any more. The watch reports that change, which queues the Service again.
-    async fn needs_no_load_balancer_any_more(
-        &self,
-        error: &ApiError,
-        service: &ServiceView,
-    ) -> bool {
+    /// Returns true if a write was rejected because the Service is deleted, is being deleted, or no
+    /// longer needs a load balancer. Such a change arrives through the watch and queues the Service
+    /// again.
+    async fn no_longer_needs_load_balancer(&self, error: &ApiError, service: &ServiceView) -> bool {
         if !matches!(error.kind(), ApiErrorKind::Invalid(_)) {
             return error.is_not_found();
         }
@@ -93,7 +91,7 @@ impl ServiceController {
         }
     }
 
-    /// Writes status and annotations, if they differ from those of the Service.
+    /// Writes the status and the annotations, if they differ from those of the Service.
     pub(super) async fn publish_status(
         &self,
         sync: &mut ServiceSync,
@@ -101,7 +99,8 @@ impl ServiceController {
         status: Option<&LbStatus>,
         annotations: &BTreeMap<Box<str>, Option<Box<str>>>,
     ) -> Result<(), ServiceSyncError> {
-        // What we wrote but do not see yet must not be written again.
+        // Compare with our last write if the cache does not show it yet, so that nothing is written
+        // twice.
         let unconfirmed = with_unconfirmed_write(service, &sync.state, self.now());
         let current = unconfirmed.as_ref().unwrap_or(service);
         let Some(patch) = patches::status_patch(current, status, annotations) else {
@@ -110,32 +109,34 @@ impl ServiceController {
                 .count_skipped_write(SkippedWrite::ServiceStatus);
             return Ok(());
         };
-        match self
+        let result = self
             .ctx
             .api
             .patch_service_status(&service.namespace, &service.name, &patch)
-            .await
-        {
-            Ok(patched) => {
-                sync.state.last_write = self.last_write(&patched.resource_version);
-                if unconfirmed.is_none() {
-                    sync.state.unconfirmed = UnconfirmedWrites::default();
-                }
-                if let Some(status) = status {
-                    sync.state.unconfirmed.status = Some(status.clone());
-                }
-                sync.state
-                    .unconfirmed
-                    .annotations
-                    .extend(annotations.clone());
-                Ok(())
+            .await;
+        let patched = match result {
+            Ok(patched) => patched,
+            Err(error) if self.no_longer_needs_load_balancer(&error, service).await => {
+                return Ok(());
             }
-            Err(error) if self.needs_no_load_balancer_any_more(&error, service).await => Ok(()),
-            Err(error) => Err(ServiceSyncError::api(ServiceOperation::Publish, error)),
+            Err(error) => return Err(ServiceSyncError::api(ServiceOperation::Publish, error)),
+        };
+        // Remember what was written until the cache shows it.
+        sync.state.last_write = self.last_write(&patched.resource_version);
+        if unconfirmed.is_none() {
+            sync.state.unconfirmed = UnconfirmedWrites::default();
         }
+        if let Some(status) = status {
+            sync.state.unconfirmed.status = Some(status.clone());
+        }
+        sync.state
+            .unconfirmed
+            .annotations
+            .extend(annotations.clone());
+        Ok(())
     }
 
-    /// Makes the record of a write that is kept until the cache shows it.
+    /// Returns the record of a write, kept until the cache shows the write.
     fn last_write(&self, version: &str) -> Option<LastWrite> {
         let version = version.parse().ok()?;
         Some(LastWrite { version, finalizer: true, at: self.now() })

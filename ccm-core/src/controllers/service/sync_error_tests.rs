@@ -147,7 +147,7 @@ fn a_race_and_the_end_of_the_process_are_nobodys_failure() {
     }
     assert!(
         ServiceSyncError::StaleCache(StaleCacheError::BackendsDiffer)
-            .log()
+            .log_message()
             .is_some(),
         "told the operator all the same"
     );

@@ -1,4 +1,5 @@
-//! Errors of a sync: when to retry, and what to report to the owner of the Service.
+//! The errors of a sync, when each is retried, and the events that report them to the owner of the
+//! Service.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,21 +14,22 @@ use crate::{
     },
 };
 
-/// Back-off of a failed sync; upstream's values.
+/// The back-off of a failed sync, with upstream's values.
 pub(crate) const BACKOFF: Backoff =
     Backoff { first: Duration::from_secs(5), cap: Duration::from_secs(300) };
-/// Delay after a write conflict; the watch brings the new version of the Service.
+/// The delay after a write conflict, within which the watch should deliver the new version of the
+/// Service.
 const CONFLICT_DELAY: Duration = Duration::from_millis(500);
-/// Maximum of host names in an event; upstream's number.
+/// The maximum number of host names in an event, as upstream.
 const MAX_HOSTS_IN_EVENT: usize = 20;
 
-/// The operation that failed.
+/// An operation of a sync, as events name it.
 #[derive(Clone, Debug)]
 pub(crate) enum ServiceOperation {
     AddFinalizer,
     Ensure,
-    /// Names of the nodes, or of the EndpointSlices.
     Update {
+        /// The names of the nodes or EndpointSlices.
         hosts: Vec<Arc<str>>,
     },
     Compare,
@@ -38,16 +40,16 @@ pub(crate) enum ServiceOperation {
     Publish,
 }
 
-/// Why a sync was not completed.
+/// An error that ended a sync.
 #[derive(Debug)]
 pub(crate) enum ServiceSyncError {
-    /// The process is stopping, or is not the leader any more. Not reported.
+    /// The process is stopping or no longer the leader. This is not reported.
     Stopping,
-    /// The cloud is throttling for this long; it was not called.
+    /// The cloud was not called, because it will be throttling for this long.
     Throttled(Duration),
-    /// The API server has not confirmed what the cache shows; the cloud was not called.
+    /// The cloud was not called, because the API server did not confirm what the cache shows.
     StaleCache(StaleCacheError),
-    /// The sync panicked, in the provider's code or ours; the panic's message.
+    /// The sync panicked, in the provider's code or ours, with this message.
     Panicked(String),
     Cloud {
         operation: ServiceOperation,
@@ -63,13 +65,13 @@ pub(crate) enum ServiceSyncError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FailureEvent {
     pub(crate) reason: &'static str,
-    /// A change of it causes a new event.
+    /// The kind of the error. If it changes, the failure is reported again.
     pub(crate) error_kind: &'static str,
     pub(crate) note: String,
 }
 
 impl ServiceSyncError {
-    /// Makes the error of a failed provider call.
+    /// Creates the error of a failed provider call.
     pub(crate) fn cloud(operation: ServiceOperation, error: CloudError) -> Self {
         match error.kind() {
             ErrorKind::Canceled | ErrorKind::NotLeader => Self::Stopping,
@@ -77,7 +79,7 @@ impl ServiceSyncError {
         }
     }
 
-    /// Makes the error of a failed request to the API server.
+    /// Creates the error of a failed request to the API server.
     pub(crate) fn api(operation: ServiceOperation, error: ApiError) -> Self {
         match error.kind() {
             ApiErrorKind::Canceled | ApiErrorKind::NotLeader => Self::Stopping,
@@ -85,11 +87,11 @@ impl ServiceSyncError {
         }
     }
 
-    /// Returns the delay before a retry after this many failures in a row.
+    /// Returns the delay before a retry after this many consecutive failures.
     pub(crate) fn delay(&self, failures: u32) -> Duration {
         match self {
             Self::Throttled(duration) => *duration,
-            // A person has to act.
+            // Only a person can resolve this.
             Self::StaleCache(StaleCacheError::MostServicesGone { .. }) => BACKOFF.cap,
             Self::StaleCache(_) => UNCONFIRMED_RETRY,
             Self::Stopping => BACKOFF.delay(1),
@@ -98,7 +100,7 @@ impl ServiceSyncError {
                 if let Some(retry_after) = error.retry_after() {
                     retry_after
                 } else if self.needs_user_action() {
-                    // A change of the Service is synced at once nevertheless.
+                    // A change of the Service does not wait for this.
                     BACKOFF.cap
                 } else {
                     BACKOFF.delay(failures)
@@ -111,7 +113,7 @@ impl ServiceSyncError {
         }
     }
 
-    /// Tells whether it persists until a person acts or the desired state changes.
+    /// Returns true if the error persists until a person acts or the desired state changes.
     pub(crate) fn needs_user_action(&self) -> bool {
         let Self::Cloud { error, .. } = self else {
             return false;
@@ -119,7 +121,7 @@ impl ServiceSyncError {
         matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::QuotaExceeded)
     }
 
-    /// Tells whether it counts as a failed attempt.
+    /// Returns true if the error counts as a failed attempt for the back-off and the metrics.
     pub(crate) fn is_failure(&self) -> bool {
         match self {
             Self::Stopping | Self::Throttled(_) => false,
@@ -128,8 +130,8 @@ impl ServiceSyncError {
         }
     }
 
-    /// Returns the message for the log, if any.
-    pub(crate) fn log(&self) -> Option<String> {
+    /// Returns the message for the log; `None` for an error that is not logged.
+    pub(crate) fn log_message(&self) -> Option<String> {
         match self {
             Self::StaleCache(error) => Some(chain(error)),
             _ => self.event().map(|event| event.note),
@@ -139,8 +141,8 @@ impl ServiceSyncError {
     /// Returns the event for the owner of the Service; `None` if the owner cannot act on it.
     pub(crate) fn event(&self) -> Option<FailureEvent> {
         match self {
-            // An unconfirmed cache affects every load balancer at once and concerns the operator,
-            // not the owners.
+            // A stale cache affects all load balancers at once, and only the operator can act on
+            // it.
             Self::Stopping | Self::Throttled(_) | Self::StaleCache(_) => None,
             Self::Panicked(panic) => {
                 let note = format!("Error syncing load balancer: the sync panicked: {panic}");
@@ -193,7 +195,7 @@ impl ServiceOperation {
     }
 }
 
-/// Formats names as upstream does: at most twenty, sorted, in brackets.
+/// Formats the names as upstream does: sorted, in brackets, and at most twenty of them.
 fn format_host_names(hosts: &[Arc<str>]) -> String {
     let mut names: Vec<&str> = hosts.iter().map(|name| &**name).collect();
     names.sort_unstable();
@@ -207,11 +209,11 @@ fn format_host_names(hosts: &[Arc<str>]) -> String {
     }
 }
 
-/// Returns the names of nodes.
+/// Returns the names of the nodes.
 pub(crate) fn host_names(nodes: &[Arc<NodeView>]) -> Vec<Arc<str>> {
     nodes.iter().map(|node| node.name.clone()).collect()
 }
 
 #[cfg(test)]
-#[path = "sync_failure_tests.rs"]
+#[path = "sync_error_tests.rs"]
 mod tests;
