@@ -184,7 +184,7 @@ async fn scan_and_collect_once(
     request: &OrphanRequest,
     clock: WallClock,
 ) -> Result<OrphanReport, ManagerError> {
-    let cluster_id = scanner.cluster();
+    let cluster_id = scanner.cluster_id();
     if let Some(confirmed) = &request.delete
         && **confirmed != *cluster_id
     {
@@ -223,7 +223,7 @@ async fn verify_deletions(
     if deleted.is_empty() || scanner.op.is_cancelled() {
         return;
     }
-    let still_listed = scanner.still_listed(&deleted, limit).await;
+    let still_listed = scanner.find_still_listed(&deleted, limit).await;
     for (orphan, action) in orphans.iter_mut().filter(|(_, action)| is_deleted(action)) {
         let error = match &still_listed {
             Ok(ids) if !ids.contains(&orphan.object.id) => continue,

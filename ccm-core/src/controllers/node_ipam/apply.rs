@@ -8,24 +8,23 @@ use crate::{
     runtime::api::{ApiClient, ApiError, ApiErrorKind, Patch, PatchOp, Subresource},
 };
 
-/// What the error of a write says about the node.
+/// The class of an error of a write, by what it means for the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PatchFailure {
-    /// The node does not exist any more.
+    /// The node no longer exists.
     Gone,
-    /// The node was not as expected; read it again to see why. The request did not change it.
+    /// The request had no effect because the node has changed. It has to be read again.
     Changed,
     /// The node may have got the pod CIDRs, or may still get them.
     Unknown,
-    /// The request did not change the node, and an immediate retry will not help.
+    /// The request had no effect, and an immediate retry would not help.
     Rejected,
 }
 
-/// Writes the node's pod CIDRs, provided that its resource version is still the one that was read
-/// without pod CIDRs.
+/// Writes the pod CIDRs of a node, unless the node has changed since it was read without any.
 ///
-/// JSON Patch has no portable test for "absent", so the patch tests the resource version. This also
-/// makes a request harmless that arrives after another writer's.
+/// JSON Patch has no portable test for a missing field, so the patch tests the resource version. It
+/// also makes a request harmless that arrives after another writer's.
 pub(crate) async fn set_pod_cidrs(
     api: &ApiClient,
     node: &NodeView,
@@ -57,12 +56,12 @@ pub(crate) fn operations(node: &NodeView, cidrs: &[IpNet]) -> Vec<PatchOp> {
 pub(crate) fn classify_failure(error: &ApiError) -> PatchFailure {
     match error.kind() {
         ApiErrorKind::NotFound => PatchFailure::Gone,
-        // Validation rejects a change of pod CIDRs that are already set.
+        // Validation rejects the patch if the node already has pod CIDRs.
         ApiErrorKind::Conflict | ApiErrorKind::TestFailed | ApiErrorKind::Invalid(_) => {
             PatchFailure::Changed
         }
         ApiErrorKind::Timeout | ApiErrorKind::Unavailable => PatchFailure::Unknown,
-        // A response that could not be read may have been a success.
+        // A response that could not be parsed may have been a success.
         ApiErrorKind::Other if error.code().is_none() => PatchFailure::Unknown,
         ApiErrorKind::Forbidden
         | ApiErrorKind::Unauthorized

@@ -1,5 +1,5 @@
-//! The holders of the blocks of one cluster CIDR. A block can have several holders, because other
-//! writers may have given overlapping pod CIDRs to nodes.
+//! The holders of the blocks of one cluster CIDR. A block can have several holders, because another
+//! writer may have given overlapping pod CIDRs to nodes.
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
@@ -8,49 +8,49 @@ use ipnet::IpNet;
 use super::cidr_set::CidrSet;
 use crate::config::InvalidBlocks;
 
-/// One cluster CIDR: its blocks and their holders. A block is taken while it has at least one
+/// The blocks of one cluster CIDR and their holders. A block is taken while it has at least one
 /// holder.
 #[derive(Debug)]
 pub(crate) struct CidrPool {
     set: CidrSet,
-    /// Service CIDRs and the blocks that they overlap, which are never released.
+    /// The service CIDRs and the blocks that overlap with them, which are never released.
     services: Vec<(IpNet, Range<u64>)>,
-    /// Holders of single blocks.
+    /// The holders of single blocks.
     single_block_holders: BTreeMap<u64, Vec<Arc<str>>>,
-    /// Holders of ranges of more than one block: nodes whose pod CIDRs are larger than our blocks.
+    /// The holders of ranges of more than one block, whose pod CIDRs are larger than our blocks.
     range_holders: Vec<(Range<u64>, Arc<str>)>,
-    changed: PoolChanges,
+    changes: PoolChanges,
 }
 
-/// Changes of a pool since the last [`CidrPool::take_changes`].
+/// The changes of a pool since the last [`CidrPool::take_changes`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PoolChanges {
-    /// Number of blocks that became taken.
+    /// The number of blocks that became taken.
     pub(crate) taken: u64,
-    /// Number of blocks that became free.
+    /// The number of blocks that became free.
     pub(crate) freed: u64,
-    /// For each search for a free block, the number of taken blocks that it skipped.
+    /// The number of taken blocks that each search for a free block skipped.
     pub(crate) skipped: Vec<u64>,
 }
 
 impl CidrPool {
-    /// Makes a pool in which all blocks are free that do not overlap with a service CIDR.
+    /// Creates a pool in which all blocks are free, except those that overlap with a service CIDR.
     pub(crate) fn new(cluster: IpNet, mask: u8, services: &[IpNet]) -> Result<Self, InvalidBlocks> {
         let mut set = CidrSet::new(cluster, mask)?;
-        let mut changed = PoolChanges::default();
+        let mut changes = PoolChanges::default();
         let services: Vec<_> = services
             .iter()
             .filter_map(|net| Some((*net, set.blocks_of(net)?)))
             .collect();
         for (_, blocks) in &services {
-            changed.taken += set.occupy(blocks.clone());
+            changes.taken += set.occupy(blocks.clone());
         }
         Ok(Self {
             set,
             services,
             single_block_holders: BTreeMap::new(),
             range_holders: Vec::new(),
-            changed,
+            changes,
         })
     }
 
@@ -59,15 +59,16 @@ impl CidrPool {
     }
 
     /// Finds the next free block. The caller must then [allocate](Self::allocate_blocks) it.
-    pub(crate) fn free_block(&mut self) -> Option<Range<u64>> {
+    pub(crate) fn find_free_block(&mut self) -> Option<Range<u64>> {
         let found = self.set.take_next_free()?;
-        self.changed.skipped.push(found.skipped);
+        self.changes.skipped.push(found.skipped);
         Some(found.index..found.index + 1)
     }
 
-    /// Adds a holder of these blocks. Call it only once for each pair of holder and blocks.
+    /// Adds a holder of these blocks. It must be called only once for each pair of holder and
+    /// blocks.
     pub(crate) fn allocate_blocks(&mut self, blocks: &Range<u64>, holder: &Arc<str>) {
-        self.changed.taken += self.set.occupy(blocks.clone());
+        self.changes.taken += self.set.occupy(blocks.clone());
         if is_single(blocks) {
             self.single_block_holders
                 .entry(blocks.start)
@@ -93,11 +94,11 @@ impl CidrPool {
         }
         let released = self.set.release(blocks.clone());
         let still_taken = self.occupy_held_blocks(blocks);
-        self.changed.freed += released - still_taken;
+        self.changes.freed += released - still_taken;
     }
 
-    /// Marks those of these blocks as taken that have a holder or overlap with a service CIDR.
-    /// Returns how many of them were free.
+    /// Marks the blocks as taken that have a holder or overlap with a service CIDR. Returns the
+    /// number of those that were free.
     fn occupy_held_blocks(&mut self, blocks: &Range<u64>) -> u64 {
         let mut occupied = 0;
         for (index, _) in self.single_block_holders.range(blocks.clone()) {
@@ -114,8 +115,8 @@ impl CidrPool {
         occupied
     }
 
-    /// Returns the other holders of any of these blocks, lazily: if there are many, callers often
-    /// need only the first.
+    /// Returns the other holders of any of these blocks. The iterator is lazy, because there may be
+    /// many, and callers often need only the first.
     pub(crate) fn other_holders<'a>(
         &'a self,
         blocks: &Range<u64>,
@@ -145,7 +146,7 @@ impl CidrPool {
 
     /// Returns the changes since the last call.
     pub(crate) fn take_changes(&mut self) -> PoolChanges {
-        std::mem::take(&mut self.changed)
+        std::mem::take(&mut self.changes)
     }
 }
 

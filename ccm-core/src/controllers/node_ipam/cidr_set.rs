@@ -1,7 +1,6 @@
 //! The blocks of one cluster CIDR: a bitmap with a cursor that wraps around.
 //!
-//! No metrics here: each operation returns what it changed, so that the owner of the set can count
-//! it.
+//! Each operation returns what it changed, for the metrics.
 
 use std::{net::IpAddr, ops::Range};
 
@@ -14,9 +13,9 @@ const WORD: u64 = u64::BITS as u64;
 /// A free block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FreeBlock {
-    /// Position in the set.
+    /// The position in the set.
     pub(crate) index: u64,
-    /// Number of taken blocks that the search skipped.
+    /// The number of taken blocks that the search skipped.
     pub(crate) skipped: u64,
 }
 
@@ -27,13 +26,14 @@ pub(crate) struct CidrSet {
     mask: u8,
     len: u64,
     taken: u64,
-    /// Position at which the next search for a free block starts.
+    /// The position at which the next search for a free block starts.
     cursor: u64,
+    /// The bits of the blocks, set for those that are taken.
     words: Vec<u64>,
 }
 
 impl CidrSet {
-    /// Divides `cluster` into blocks with prefixes of `mask` bits, all free.
+    /// Divides `cluster` into blocks with prefixes of `mask` bits, all of them free.
     pub(crate) fn new(cluster: IpNet, mask: u8) -> Result<Self, InvalidBlocks> {
         let cluster = cluster.trunc();
         let len = PodNetwork { cluster, node_mask: mask }.block_count()?;
@@ -64,14 +64,13 @@ impl CidrSet {
         self.taken
     }
 
-    /// Tells whether no block is free.
+    /// Returns true if no block is free.
     pub(crate) fn is_full(&self) -> bool {
         self.taken == self.len
     }
 
-    /// Returns the blocks that overlap with a network: one for a network inside a block, all for a
-    /// network that contains the cluster CIDR. `None` if there is no overlap, or the network is of
-    /// the other IP family.
+    /// Returns the blocks that overlap with a network; `None` if there are none. A network inside a
+    /// block overlaps with one, a network that contains the cluster CIDR with all.
     pub(crate) fn blocks_of(&self, net: &IpNet) -> Option<Range<u64>> {
         if self.cluster.addr().is_ipv4() != net.addr().is_ipv4() {
             return None;
@@ -85,7 +84,7 @@ impl CidrSet {
         Some(self.index_of(net.network())..self.index_of(net.broadcast()) + 1)
     }
 
-    /// Returns the block at a position; positions past the end wrap around.
+    /// Returns the block at a position. Positions past the end wrap around.
     pub(crate) fn block(&self, index: u64) -> IpNet {
         let offset = u128::from(index % self.len)
             .checked_shl(self.host_bits())
@@ -104,14 +103,14 @@ impl CidrSet {
         }
     }
 
-    /// Marks blocks as taken; returns how many of them were free.
+    /// Marks blocks as taken. Returns the number of those that were free.
     pub(crate) fn occupy(&mut self, blocks: Range<u64>) -> u64 {
         let flipped = self.set_bits(blocks, |word, bits| (word | bits, bits & !word));
         self.taken += flipped;
         flipped
     }
 
-    /// Marks blocks as free; returns how many of them were taken.
+    /// Marks blocks as free. Returns the number of those that were taken.
     pub(crate) fn release(&mut self, blocks: Range<u64>) -> u64 {
         let flipped = self.set_bits(blocks, |word, bits| (word & !bits, bits & word));
         self.taken -= flipped;
@@ -119,8 +118,9 @@ impl CidrSet {
     }
 
     /// Finds the first free block at or after the cursor, wrapping around, and moves the cursor
-    /// past it; `None` if all blocks are taken. The block stays free until [`occupy`](Self::occupy)
-    /// marks it as taken.
+    /// past it. Returns `None` if all blocks are taken.
+    ///
+    /// The block stays free until [`occupy`](Self::occupy) marks it as taken.
     pub(crate) fn take_next_free(&mut self) -> Option<FreeBlock> {
         let index = self
             .first_free(self.cursor..self.len)
@@ -145,8 +145,8 @@ impl CidrSet {
             .map_or(0, |index| index.min(self.len - 1))
     }
 
-    /// Changes the bits of `blocks`, word by word. `change` gets a word and the bits to change, and
-    /// returns the new word and the bits that it flipped. Returns the number of flipped bits.
+    /// Changes the bits of `blocks`, word by word, and returns the number of flipped bits. `change`
+    /// gets a word and the bits to change, and returns the new word and the bits that it flipped.
     fn set_bits(&mut self, blocks: Range<u64>, change: impl Fn(u64, u64) -> (u64, u64)) -> u64 {
         let mut index = blocks.start;
         let end = blocks.end.min(self.len);

@@ -242,7 +242,7 @@ impl SimulatedCluster {
     /// Does what the controller does with a node until it has to wait.
     fn work(&mut self, name: &'static str) {
         let waits = |request: &Request| request.heard && &*request.node.name == name;
-        if !self.ledger.initial_nodes_confirmed() || self.requests.iter().any(waits) {
+        if !self.ledger.are_initial_nodes_confirmed() || self.requests.iter().any(waits) {
             return;
         }
         let Some(mut node) = self
@@ -409,7 +409,7 @@ impl SimulatedCluster {
             Step::Lose(number) => self.unheard(number, false),
             Step::Lead => self.lead(),
             Step::Settle => self.settle(),
-            Step::Wait => self.now += ECHO_TIMEOUT,
+            Step::Wait => self.now += WATCH_CONFIRM_TIMEOUT,
             Step::Backup => self.backup.clone_from(&self.server),
             Step::Restore => {
                 while !self.requests.is_empty() {
@@ -430,7 +430,7 @@ impl SimulatedCluster {
         }
         self.settle();
         for _ in 0..6 {
-            self.now += ECHO_TIMEOUT;
+            self.now += WATCH_CONFIRM_TIMEOUT;
             while !self.requests.is_empty() {
                 self.land(0, true);
             }

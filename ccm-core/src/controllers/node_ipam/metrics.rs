@@ -1,4 +1,4 @@
-//! Metrics of the node-IPAM controller: upstream's five, including the misspelt
+//! The metrics of the node-IPAM controller: upstream's five, including the misspelt
 //! `cirdset_max_cidrs`.
 
 use prometheus::{
@@ -78,13 +78,13 @@ impl NodeIpamMetrics {
     }
 
     /// Counts the changes of a cluster CIDR and exports its current state.
-    pub(crate) fn record(&self, set: &CidrSet, changed: &PoolChanges) {
+    pub(crate) fn record(&self, set: &CidrSet, changes: &PoolChanges) {
         let cluster = set.cluster().to_string();
         let label = &[cluster.as_str()];
         self.allocations
             .with_label_values(label)
-            .inc_by(changed.taken);
-        self.releases.with_label_values(label).inc_by(changed.freed);
+            .inc_by(changes.taken);
+        self.releases.with_label_values(label).inc_by(changes.freed);
         self.max
             .with_label_values(label)
             .set(i64::try_from(set.len()).unwrap_or(i64::MAX));
@@ -92,7 +92,7 @@ impl NodeIpamMetrics {
             .with_label_values(label)
             .set(set.taken() as f64 / set.len() as f64);
         let tries = self.tries.with_label_values(label);
-        for skipped in &changed.skipped {
+        for skipped in &changes.skipped {
             tries.observe(*skipped as f64);
         }
     }

@@ -1,12 +1,11 @@
 //! Allocates pod CIDRs to the nodes of the cluster (upstream's `node-ipam-controller` with its
 //! `RangeAllocator`).
 //!
-//! Nodes that the provider does not claim get pod CIDRs too, as upstream: pod CIDRs belong to the
+//! As upstream, nodes that the provider does not claim get pod CIDRs too: pod CIDRs belong to the
 //! cluster, not to the cloud.
 //!
-//! The allocations are kept by the `CidrAllocator` of the `plan` module. It processes every change
-//! of the node cache, in the order of the cache, so that no decision is based on an older state
-//! than the cache's.
+//! The `CidrAllocator` of the `plan` module keeps the allocations. It processes all changes of the
+//! node cache in order, so no decision is based on a state that is older than the cache.
 
 pub(crate) mod apply;
 mod cidr_pool;
@@ -45,45 +44,47 @@ use crate::{
     telemetry::controller_metrics::{ReconcileOutcome, record_reason},
 };
 
-/// Nodes processed concurrently, hence the limit of writes in flight; upstream's number of workers.
+/// The maximum number of nodes processed at a time, and so of writes in flight. As many as
+/// upstream's workers.
 const MAX_CONCURRENT_NODES: usize = 30;
-/// Attempts at a node before it is requeued with a back-off, as upstream.
+/// The number of attempts at a node before it is requeued with a back-off, as upstream.
 const MAX_ATTEMPTS: usize = 3;
-/// Delay between two attempts; up to the same amount is added at random. Upstream has no delay
-/// (W32).
+/// The minimum delay between two attempts, which upstream lacks. Up to the same amount is added at
+/// random.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
-/// Back-off of a node that got no pod CIDRs. Upstream's grows to 1,000 s.
+/// The back-off of a node that got no pod CIDRs. Upstream's grows to 1,000 s.
 const BACKOFF: Backoff = Backoff {
     first: Duration::from_millis(500),
     cap: Duration::from_secs(30),
 };
-/// Consecutive failures after which throttling by the API server is reported as an event of the
-/// node.
+/// The number of consecutive failures after which throttling by the API server is reported as an
+/// event of the node.
 const FAILURES_BEFORE_EVENT: u32 = 3;
-/// How long the last request of a previous leader's allocator may still take effect: the API server
-/// ends writes after 34 s.
+/// The time for which the last request of a previous leader's allocator may still take effect. The
+/// API server ends writes after 34 s.
 const LATE_REQUEST_LIMIT: Duration = Duration::from_secs(35);
 
-/// Why the controller cannot be created.
+/// An error because of which the controller cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeIpamError {
     /// A cluster CIDR cannot be divided into blocks of the given size. The check of the flags
     /// rejects such values.
     #[error(transparent)]
     Networks(#[from] InvalidBlocks),
-    /// A metric is registered already.
+    /// A metric is already registered.
     #[error(transparent)]
     Metrics(#[from] prometheus::Error),
 }
 
-/// The node-IPAM controller. Create it before its caches start, so that it sees every change.
+/// The node-IPAM controller. It must be created before its caches start, so that it sees every
+/// change.
 pub struct NodeIpamController {
     ctx: ControllerContext,
     shared: Arc<SharedAllocator>,
     event_dedup: EventDeduplicator,
 }
 
-/// State shared by the change handler of the cache and the workers.
+/// The state that the workers share with the change handler of the cache.
 struct SharedAllocator {
     allocator: Mutex<CidrAllocator>,
     metrics: NodeIpamMetrics,
@@ -93,8 +94,8 @@ struct SharedAllocator {
 }
 
 impl SharedAllocator {
-    /// Calls `operation` with the allocator, updates the metrics, and queues waiting nodes for
-    /// which blocks became free.
+    /// Calls `operation` with the allocator. Then updates the metrics, and queues waiting nodes if
+    /// blocks became free.
     fn with_allocator<R>(&self, operation: impl FnOnce(&mut CidrAllocator) -> R) -> R {
         let mut allocator = self.allocator.lock();
         let result = operation(&mut allocator);
@@ -107,8 +108,8 @@ impl SharedAllocator {
         result
     }
 
-    /// Handles a change of the node cache. Heartbeats and other changes that do not matter here do
-    /// not queue the node.
+    /// Handles a change of the node cache. Heartbeats and other irrelevant changes do not queue the
+    /// node.
     fn on_node_change(&self, change: &Change<NodeView>) {
         match change {
             Change::Added(node) => {
@@ -121,8 +122,8 @@ impl SharedAllocator {
             {
                 self.record_change_since_start(&new.name);
             }
-            // Record the node's blocks before it counts as confirmed: the confirmation may let the
-            // controller start to allocate blocks.
+            // Record the node's blocks before the node counts as confirmed. The last confirmation
+            // lets the workers start to allocate blocks.
             Change::Updated { new, .. } => {
                 let other_nodes = self.with_allocator(|allocator| allocator.observe_node(new));
                 self.record_change_since_start(&new.name);
@@ -137,6 +138,8 @@ impl SharedAllocator {
         }
     }
 
+    /// Records that a node has changed since the start, and wakes up the controller if it was the
+    /// last unconfirmed node.
     fn record_change_since_start(&self, name: &str) {
         if self.allocator.lock().node_changed_since_start(name) {
             self.initial_nodes_confirmed.notify_one();
@@ -151,11 +154,11 @@ impl SharedAllocator {
 }
 
 impl NodeIpamController {
-    /// Makes the controller and attaches it to the node cache.
+    /// Creates the controller and subscribes it to the node cache.
     ///
     /// # Errors
-    /// When a cluster CIDR cannot be divided into blocks of the given size, or its metrics are
-    /// registered already.
+    /// Returns an error if a cluster CIDR cannot be divided into blocks of the given size, or if the
+    /// metrics are already registered.
     pub fn new(ctx: ControllerContext, config: &NodeIpamOptions) -> Result<Self, NodeIpamError> {
         let shared = Arc::new(SharedAllocator {
             allocator: Mutex::new(CidrAllocator::new(&config.networks, &config.services)?),
@@ -172,7 +175,8 @@ impl NodeIpamController {
         Ok(Self { ctx, shared, event_dedup: EventDeduplicator::default() })
     }
 
-    /// Runs until `cancel`; then starts nothing new and returns when the work in flight has ended.
+    /// Runs the controller until it is cancelled. It then starts nothing new and waits for the work
+    /// in flight.
     pub async fn run(self, cancel: CancellationToken) {
         cancel
             .run_until_cancelled(self.wait_for_initial_nodes())
@@ -188,17 +192,17 @@ impl NodeIpamController {
         while working.next().await.is_some() {}
     }
 
-    /// Waits for the complete list of nodes, and until no request of a previous leader's allocator
-    /// can change it any more: after a failover, its last request may be in flight and write a
+    /// Waits for the complete list of nodes, and until the last request of a previous leader's
+    /// allocator can no longer take effect. It may still be in flight after a failover, and write a
     /// block that looks free here.
     async fn wait_for_initial_nodes(&self) {
         self.ctx.nodes.synced().await;
         let nodes = self.ctx.nodes.list();
         self.shared.allocator.lock().record_initial_nodes(&nodes);
-        // A change of a node in the watch confirms it. Wait for that as long as such a request may
-        // take effect.
+        // A node is confirmed once it changes, because the request then fails. Wait for that as
+        // long as the request may take effect.
         let confirmed = async {
-            while !self.shared.allocator.lock().initial_nodes_confirmed() {
+            while !self.shared.allocator.lock().are_initial_nodes_confirmed() {
                 self.shared.initial_nodes_confirmed.notified().await;
             }
         };
@@ -206,21 +210,21 @@ impl NodeIpamController {
         if wait.await.is_ok() {
             return;
         }
-        // Read the other nodes from the API server, until every read has succeeded.
+        // Read the other nodes from the API server until every read has succeeded.
         for failures in 1.. {
             let unconfirmed = self.shared.allocator.lock().unconfirmed_nodes();
             stream::iter(unconfirmed)
                 .for_each_concurrent(MAX_CONCURRENT_NODES, |name| self.recheck_node(name))
                 .await;
-            if self.shared.allocator.lock().initial_nodes_confirmed() {
+            if self.shared.allocator.lock().are_initial_nodes_confirmed() {
                 return;
             }
             tokio::time::sleep(BACKOFF.delay(failures)).await;
         }
     }
 
-    /// Reads a node that has not changed in the cache since the start: the watch may not have
-    /// delivered a write yet.
+    /// Reads a node that has not changed in the cache since the start, because the watch may not
+    /// have delivered a write yet.
     async fn recheck_node(&self, name: Arc<str>) {
         match self.ctx.api.get_node(&name, &self.ctx.node_fields).await {
             Ok(fresh) => self
@@ -231,7 +235,7 @@ impl NodeIpamController {
                     .with_allocator(|allocator| allocator.confirm_initial_node(&name, None));
             }
             Err(error) => {
-                tracing::warn!(node = %name, error = chain(&error), "node not read, no pod CIDRs are allocated yet");
+                tracing::warn!(node = %name, error = chain(&error), "failed to read node, no pod CIDRs are allocated yet");
             }
         }
     }
@@ -249,11 +253,13 @@ impl NodeIpamController {
         {
             let failures = queue.failed(&name);
             self.report(&node, &error, failures);
-            let delay = error.delay().unwrap_or_else(|| BACKOFF.delay(failures));
+            let delay = error
+                .prescribed_delay()
+                .unwrap_or_else(|| BACKOFF.delay(failures));
             queue.add_after(name.clone(), delay);
         } else {
             queue.forget(&name);
-            // The cache may not show the node's pod CIDRs yet.
+            // Check again later if the cache does not show the node's pod CIDRs yet.
             if let Some(wait) = self.cache_wait(&name) {
                 queue.add_after(name.clone(), wait);
             }
@@ -270,8 +276,8 @@ impl NodeIpamController {
         if self.cache_wait(name).is_some() {
             return Ok(());
         }
-        // A node that is being deleted gets no blocks, but the outcome of an earlier request must
-        // still be found out.
+        // A node that is being deleted gets no blocks. Only an earlier request without a response
+        // may have to be followed up.
         if node.deleting && !self.has_in_flight_patch(node) {
             return Ok(());
         }
@@ -280,8 +286,7 @@ impl NodeIpamController {
             .controller_metrics
             .reconcile(names::NODE_IPAM, name, self.allocate_with_outcome(node))
             .await;
-        // The proposed blocks are free again, except those that a request in flight may still
-        // write.
+        // Free the proposed blocks, except those that a request in flight may still write.
         self.shared
             .with_allocator(|allocator| allocator.cancel(name, &node.uid));
         result
@@ -304,13 +309,13 @@ impl NodeIpamController {
         (outcome, result)
     }
 
-    /// Returns how long to wait for the cache to show the pod CIDRs that the node is known to have;
-    /// `None` if the cache is not behind.
+    /// Returns the remaining time for the cache to show the pod CIDRs that the node is known to
+    /// have; `None` if the cache does not lag.
     fn cache_wait(&self, name: &str) -> Option<Duration> {
         let mut allocator = self.shared.allocator.lock();
         let now = self.shared.started_at.elapsed();
-        // Read the cache under the lock: the allocator processes any later change of the cache
-        // after this.
+        // Read the cache while holding the lock, so that the allocator cannot have processed a
+        // later change.
         let node = self.ctx.nodes.get(name)?;
         if !node.pod_cidrs.is_empty() || node.deleting {
             return None;
@@ -318,8 +323,8 @@ impl NodeIpamController {
         allocator.record_missing_cidrs(name, &node.uid, now)
     }
 
-    /// Logs and reports problems with the pod CIDRs of a node. They cannot be changed; their blocks
-    /// stay taken.
+    /// Logs and reports problems with the pod CIDRs of a node. Pod CIDRs cannot be changed, so
+    /// their blocks stay taken.
     fn report_problems(&self, node: &NodeView) {
         let problems = self.shared.allocator.lock().problems(&node.name);
         if problems.is_empty() {
@@ -338,7 +343,7 @@ impl NodeIpamController {
         let mut attempts = 0;
         let mut must_read_first = self.has_in_flight_patch(&node);
         loop {
-            // An earlier request may have changed the node.
+            // Read the node if an earlier request may have changed it.
             if must_read_first {
                 tokio::time::sleep(RETRY_DELAY.mul_f64(rand::random_range(1.0..2.0))).await;
                 match self.read(&node).await? {
@@ -346,6 +351,7 @@ impl NodeIpamController {
                     None => return Ok(()),
                 }
             }
+            // Choose blocks and write them.
             let cidrs = match self
                 .shared
                 .with_allocator(|allocator| allocator.decide(&node.name, &node.uid))
@@ -375,6 +381,7 @@ impl NodeIpamController {
             .has_in_flight_patch(&node.name, &node.uid)
     }
 
+    /// Writes pod CIDRs to a node, and reports the outcome to the allocator.
     async fn write(&self, node: &NodeView, cidrs: &[IpNet]) -> PatchOutcome {
         let error = match apply::set_pod_cidrs(&self.ctx.api, node, cidrs).await {
             Ok(()) => {
@@ -404,7 +411,7 @@ impl NodeIpamController {
         }
     }
 
-    /// Reads a node from the API server; `None` if it needs no pod CIDRs any more.
+    /// Reads a node from the API server; `None` if it no longer needs pod CIDRs.
     async fn read(&self, node: &NodeView) -> Result<Option<Arc<NodeView>>, ApiError> {
         match self
             .ctx
@@ -432,8 +439,9 @@ impl NodeIpamController {
         }
     }
 
+    /// Logs an error, and emits an event if its reason is another one than that of the last event.
     fn report(&self, node: &NodeView, error: &AllocationError, failures: u32) {
-        let Some(reason) = error.reason(failures) else {
+        let Some(reason) = error.event_reason(failures) else {
             return;
         };
         tracing::warn!(node = %node.name, reason, error = chain(error), failures, "no pod CIDRs allocated to node");
@@ -443,7 +451,7 @@ impl NodeIpamController {
     }
 }
 
-/// How one attempt ended.
+/// The outcome of one attempt to write pod CIDRs.
 enum PatchOutcome {
     Applied,
     NotNeeded,
@@ -451,7 +459,7 @@ enum PatchOutcome {
     Rejected(ApiError),
 }
 
-/// Why a node must be retried.
+/// An error after which a node is retried.
 #[derive(Debug, thiserror::Error)]
 enum AllocationError {
     #[error("a cluster CIDR has no free block")]
@@ -461,21 +469,21 @@ enum AllocationError {
 }
 
 impl AllocationError {
-    /// Returns the event reason, or `None` for an error that is neither logged nor reported.
-    fn reason(&self, failures: u32) -> Option<&'static str> {
+    /// Returns the event reason; `None` for an error that is neither logged nor reported.
+    fn event_reason(&self, failures: u32) -> Option<&'static str> {
         match self {
             Self::Full => Some("CIDRNotAvailable"),
             Self::Api(error) => match error.kind() {
                 ApiErrorKind::NotLeader | ApiErrorKind::Canceled => None,
-                // Usually affects every node at once and goes away by itself.
+                // Throttling usually affects all nodes at once and goes away by itself.
                 ApiErrorKind::Throttled if failures < FAILURES_BEFORE_EVENT => None,
                 _ => Some("CIDRAssignmentFailed"),
             },
         }
     }
 
-    /// Returns the retry delay that the error itself prescribes.
-    fn delay(&self) -> Option<Duration> {
+    /// Returns the delay before a retry if the API server has named one.
+    fn prescribed_delay(&self) -> Option<Duration> {
         match self {
             Self::Full => None,
             Self::Api(error) => error.retry_after(),

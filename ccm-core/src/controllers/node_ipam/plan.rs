@@ -1,16 +1,15 @@
-//! Decides which node gets which blocks. The [`CidrAllocator`] is the only owner of the pools, and
-//! every decision is one call of it. It reads nothing itself: callers report the state of the
-//! cluster to it.
+//! Allocates blocks to nodes. The [`CidrAllocator`] owns the pools, and each decision is one call
+//! of it. It does no I/O: callers report the state of the cluster to it.
 //!
 //! Invariants after every call:
 //!
 //! - A block that any node has, including a node that is being deleted, is not proposed to another
 //!   node.
-//! - A proposed block stays taken until the node has it, or the request certainly cannot take
-//!   effect any more: the node has another block, is deleted, or was read in a later resource
+//! - A proposed block stays taken until the node has it, or until the request can certainly no
+//!   longer take effect: the node has another block, is deleted, or was read in a later resource
 //!   version than the one that the request tests.
-//! - If etcd is restored from a backup that does not have a node's blocks, they stay taken and are
-//!   proposed to the node again.
+//! - If etcd is restored from a backup that lacks a node's blocks, they stay taken and are proposed
+//!   to the node again.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -28,24 +27,25 @@ use crate::{
     k8s::NodeView,
 };
 
-/// How long the cache may show a node without the pod CIDRs that it is known to have. After that
-/// the cache counts as right: etcd may have been restored from a backup. Longer than any earlier
-/// request can take.
-const ECHO_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time within which the cache must show the pod CIDRs that a node is known to have. After
+/// that, the cache counts as right, because etcd may have been restored from a backup. No request
+/// takes that long.
+const WATCH_CONFIRM_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The blocks of all cluster CIDRs, which nodes hold them, and which nodes wait for free blocks.
 #[derive(Debug)]
 pub(crate) struct CidrAllocator {
     pools: Vec<CidrPool>,
     nodes: HashMap<Arc<str>, NodeAllocation>,
-    /// Nodes that found no free block, longest waiting first. An entry counts only while the node's
-    /// `is_waiting` is true.
+    /// The nodes that found no free block, longest waiting first. An entry counts only while the
+    /// node's `is_waiting` is true.
     waiting: VecDeque<Arc<str>>,
-    /// Nodes without blocks at the start, each of which the last request of a previous leader's
+    /// The nodes without blocks at the start which the last request of a previous leader's
     /// allocator may still change.
     unconfirmed: BTreeSet<Arc<str>>,
-    /// Until [`record_initial_nodes`](Self::record_initial_nodes): nodes that changed since the
-    /// first list, which are not added to `unconfirmed`. `None` afterwards.
+    /// The nodes that changed after the first list and before
+    /// [`record_initial_nodes`](Self::record_initial_nodes), so that they need no confirmation.
+    /// `None` after that call.
     changed_before_start: Option<BTreeSet<Arc<str>>>,
 }
 
@@ -55,22 +55,22 @@ struct NodeAllocation {
     uid: Box<str>,
     /// The node's `spec.podCIDRs`.
     cidrs: Box<[Arc<str>]>,
-    /// Since when the cache shows the node without `cidrs`.
+    /// The time since which the cache has shown the node without `cidrs`.
     missing_since: Option<Duration>,
     /// The blocks that `cidrs` cover, or those that the node had before etcd was restored from a
     /// backup.
     allocated: Vec<BlockRange>,
-    /// The blocks to write next: one of each pool, or none.
+    /// The blocks to write next, one of each pool.
     proposed: Vec<BlockRange>,
     in_flight: Option<InFlightPatch>,
     is_waiting: bool,
 }
 
-/// Requests for one node that have no response.
+/// Requests for one node that got no response.
 #[derive(Debug)]
 struct InFlightPatch {
-    /// Resource version of the node that they test: once the node has another one, they cannot take
-    /// effect.
+    /// The resource version of the node that they test. Once the node has another one, they can no
+    /// longer take effect.
     version: Box<str>,
     /// The blocks that they would write.
     ranges: Vec<BlockRange>,
@@ -83,17 +83,17 @@ struct BlockRange {
     blocks: Range<u64>,
 }
 
-/// What to do for a node without pod CIDRs.
+/// The decision about the pod CIDRs of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AllocationDecision {
-    /// Write these, one of each cluster CIDR in their order. They stay taken until the outcome is
-    /// reported.
+    /// Write these blocks, one of each cluster CIDR in their order. They stay taken until the
+    /// outcome is reported.
     Write(Vec<IpNet>),
-    /// A cluster CIDR has no free block. [`CidrAllocator::take_changes`] returns the node when
-    /// there may be one.
+    /// Write nothing, because a cluster CIDR has no free block. [`CidrAllocator::take_changes`]
+    /// returns the node when there may be one.
     Full,
-    /// Write nothing: the node has pod CIDRs, is deleted, or was replaced by another node of its
-    /// name.
+    /// Write nothing, because the node has pod CIDRs, is deleted, or was replaced by another node of
+    /// its name.
     Nothing,
 }
 
@@ -133,10 +133,10 @@ impl fmt::Display for PodCidrProblem {
 }
 
 impl CidrAllocator {
-    /// Makes an allocator without nodes.
+    /// Creates an allocator without nodes.
     ///
     /// # Errors
-    /// When a cluster CIDR cannot be divided into blocks of the given size.
+    /// Returns an error if a cluster CIDR cannot be divided into blocks of the given size.
     pub(crate) fn new(networks: &[PodNetwork], services: &[IpNet]) -> Result<Self, InvalidBlocks> {
         let mut pools = Vec::new();
         for network in networks {
@@ -151,9 +151,10 @@ impl CidrAllocator {
         })
     }
 
-    /// Records the state of a node. Returns the other nodes whose blocks overlap with pod CIDRs
-    /// that are new.
+    /// Records the state of a node. Returns the other nodes whose blocks overlap with new pod CIDRs
+    /// of this node.
     pub(crate) fn observe_node(&mut self, node: &NodeView) -> Vec<Arc<str>> {
+        // Find the node's entry, or create one.
         if let Some(entry) = self.nodes.get(&node.name)
             && entry.uid != node.uid
         {
@@ -163,7 +164,8 @@ impl CidrAllocator {
             .nodes
             .entry(node.name.clone())
             .or_insert_with(|| NodeAllocation::new(node.uid.clone()));
-        // Pod CIDRs never change once set: the cache may only be behind, so keep the recorded ones.
+        // Pod CIDRs never change once they are set. If the node has none, the cache may lag, so
+        // keep the recorded ones.
         if node.pod_cidrs.is_empty() {
             return Vec::new();
         }
@@ -171,6 +173,7 @@ impl CidrAllocator {
         if entry.cidrs == node.pod_cidrs {
             return Vec::new();
         }
+        // Record the new pod CIDRs.
         let allocated = blocks_of_cidrs(&self.pools, &node.pod_cidrs);
         let mut other_nodes = BTreeSet::new();
         for range in &allocated {
@@ -187,9 +190,10 @@ impl CidrAllocator {
         other_nodes.into_iter().collect()
     }
 
-    /// Records that the cache shows the node without pod CIDRs at `now`. If the node is known to
-    /// have some, returns how much longer to wait for the cache to show them; `None` if it has
-    /// none, or the cache counts as right by now.
+    /// Records that the cache shows the node without pod CIDRs at `now`.
+    ///
+    /// If the node is known to have some, returns the remaining time for the cache to show them.
+    /// Returns `None` if the node has none, or if the time is over and the cache counts as right.
     pub(crate) fn record_missing_cidrs(
         &mut self,
         name: &str,
@@ -201,11 +205,11 @@ impl CidrAllocator {
             return None;
         }
         let missing_since = *entry.missing_since.get_or_insert(now);
-        let remaining = (missing_since + ECHO_TIMEOUT).saturating_sub(now);
+        let remaining = (missing_since + WATCH_CONFIRM_TIMEOUT).saturating_sub(now);
         if !remaining.is_zero() {
             return Some(remaining);
         }
-        // Its blocks stay taken, to be proposed to it again.
+        // The blocks stay taken and will be proposed to the node again.
         entry.cidrs = Box::default();
         entry.missing_since = None;
         None
@@ -218,8 +222,8 @@ impl CidrAllocator {
         }
     }
 
-    /// Records the nodes without blocks in the first complete list. Until such a node has changed,
-    /// a request that a previous leader's allocator sent last may give it a block that looks free.
+    /// Records the nodes without blocks in the first complete list. Until such a node changes, the
+    /// last request of a previous leader's allocator may give it a block that looks free.
     pub(crate) fn record_initial_nodes(&mut self, nodes: &[Arc<NodeView>]) {
         let changed = self.changed_before_start.take().unwrap_or_default();
         self.unconfirmed.clear();
@@ -230,8 +234,8 @@ impl CidrAllocator {
         }
     }
 
-    /// Records that a node of the first list changed or was deleted, so that no request that tests
-    /// its old resource version can take effect. Returns whether it was the last unconfirmed node.
+    /// Records that a node changed or was deleted, so that a request that tests its old resource
+    /// version can no longer take effect. Returns true if it was the last unconfirmed node.
     pub(crate) fn node_changed_since_start(&mut self, node: &str) -> bool {
         if let Some(changed) = &mut self.changed_before_start {
             changed.insert(Arc::from(node));
@@ -256,19 +260,19 @@ impl CidrAllocator {
         }
     }
 
-    /// Tells whether no request of a previous leader's allocator can take effect any more.
-    pub(crate) fn initial_nodes_confirmed(&self) -> bool {
+    /// Returns true if no request of a previous leader's allocator can take effect any more.
+    pub(crate) fn are_initial_nodes_confirmed(&self) -> bool {
         self.unconfirmed.is_empty()
     }
 
-    /// Tells whether a request for the node got no response, so that the node must be read before
+    /// Returns true if a request for the node got no response, so that the node must be read before
     /// the next request.
     pub(crate) fn has_in_flight_patch(&self, name: &str, uid: &str) -> bool {
         self.allocation(name, uid)
             .is_some_and(|entry| entry.in_flight.is_some())
     }
 
-    /// Decides which blocks the node gets. Earlier proposals are repeated if they are still valid.
+    /// Decides which blocks the node gets. An earlier proposal is repeated if it is still valid.
     pub(crate) fn decide(&mut self, name: &Arc<str>, uid: &str) -> AllocationDecision {
         let Some(entry) = self.allocation(name, uid) else {
             return AllocationDecision::Nothing;
@@ -276,6 +280,7 @@ impl CidrAllocator {
         if !entry.cidrs.is_empty() {
             return AllocationDecision::Nothing;
         }
+        // Find the pools of which the node has no preferred block.
         let mut proposed = Vec::new();
         let mut missing = Vec::new();
         for pool in 0..self.pools.len() {
@@ -284,8 +289,8 @@ impl CidrAllocator {
                 None => missing.push(pool),
             }
         }
-        // If any cluster CIDR is full, let the node wait. Check all before taking a block, so that
-        // nothing leaks if only the second one is full.
+        // If one of them is full, let the node wait. Check all of them before taking a block, so
+        // that no block is taken in vain.
         if missing.iter().any(|pool| self.pools[*pool].set().is_full()) {
             if !entry.is_waiting {
                 self.waiting.push_back(name.clone());
@@ -297,8 +302,9 @@ impl CidrAllocator {
             });
             return AllocationDecision::Full;
         }
+        // Take a free block of each.
         for pool in missing {
-            if let Some(blocks) = self.pools[pool].free_block() {
+            if let Some(blocks) = self.pools[pool].find_free_block() {
                 proposed.push(BlockRange { pool, blocks });
             }
         }
@@ -311,7 +317,7 @@ impl CidrAllocator {
         AllocationDecision::Write(cidrs)
     }
 
-    /// Records that the node has the proposed blocks.
+    /// Records that the proposed blocks were written to the node.
     pub(crate) fn patch_applied(&mut self, name: &str, uid: &str) {
         let Some(entry) = self.allocation(name, uid) else {
             return;
@@ -330,8 +336,8 @@ impl CidrAllocator {
         });
     }
 
-    /// Records that a request with the proposed blocks, which tests this resource version of the
-    /// node, got no response: it may have taken effect, or may still do so.
+    /// Records that a request with the proposed blocks got no response. It tests this resource
+    /// version of the node, and may have taken effect or may still do so.
     pub(crate) fn patch_unanswered(&mut self, name: &str, uid: &str, version: &str) {
         if self.allocation(name, uid).is_none() {
             return;
@@ -347,10 +353,10 @@ impl CidrAllocator {
     }
 
     /// Records the state of a node that was read from the API server after the last request for it.
-    /// Returns the same as [`observe_node`](Self::observe_node).
+    /// Returns the same nodes as [`observe_node`](Self::observe_node).
     pub(crate) fn node_read(&mut self, name: &str, uid: &str, fresh: &NodeView) -> Vec<Arc<str>> {
         if &*fresh.uid != uid {
-            // The watch reports the new node of this name.
+            // The new node of this name arrives through the watch.
             self.node_not_found(name, uid);
             return Vec::new();
         }
@@ -365,7 +371,7 @@ impl CidrAllocator {
         self.observe_node(fresh)
     }
 
-    /// Records that the API server does not have this node any more.
+    /// Records that the API server no longer has this node.
     pub(crate) fn node_not_found(&mut self, name: &str, uid: &str) {
         if self.allocation(name, uid).is_some() {
             self.update(name, |entry| {
@@ -375,8 +381,8 @@ impl CidrAllocator {
         }
     }
 
-    /// Records that there is no further attempt for now. Proposed blocks that certainly did not
-    /// reach the node are free again.
+    /// Records that there is no further attempt for now. Frees the proposed blocks, except those
+    /// that a request without a response may have written.
     pub(crate) fn cancel(&mut self, name: &str, uid: &str) {
         if self.allocation(name, uid).is_some() {
             self.update(name, |entry| entry.proposed = Vec::new());
@@ -417,7 +423,7 @@ impl CidrAllocator {
     }
 
     /// Returns the changes of each cluster CIDR since the last call, and the waiting nodes to
-    /// retry: as many as there are blocks that became free, longest waiting first.
+    /// retry. These are as many as blocks became free, longest waiting first.
     pub(crate) fn take_changes(&mut self) -> (Vec<PoolChanges>, Vec<Arc<str>>) {
         let changes: Vec<PoolChanges> = self.pools.iter_mut().map(CidrPool::take_changes).collect();
         let freed: u64 = changes.iter().map(|changes| changes.freed).sum();
@@ -455,9 +461,9 @@ impl CidrAllocator {
         self.pools[range.pool].set().block(range.blocks.start)
     }
 
-    /// Returns the block of a pool that the node should rather get than any free one: what was
-    /// proposed before, except a block that another allocator gave to another node meanwhile, or
-    /// what the node had before a backup was restored.
+    /// Returns the block of a pool that the node should get in preference to a free one: the one
+    /// that was proposed before, unless another node has got it since, or the one that the node had
+    /// before a backup was restored.
     fn preferred_block(
         &self,
         entry: &NodeAllocation,
@@ -472,8 +478,8 @@ impl CidrAllocator {
         self.block_before_restore(entry, pool, name)
     }
 
-    /// Returns a block that the node had before a backup was restored and that no other node or
-    /// service CIDR overlaps.
+    /// Returns a block that the node had before a backup was restored, and that overlaps with no
+    /// other node and no service CIDR.
     fn block_before_restore(
         &self,
         entry: &NodeAllocation,

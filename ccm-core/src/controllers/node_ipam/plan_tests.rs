@@ -531,11 +531,11 @@ fn nothing_is_settled_before_every_node_without_blocks_changed_or_is_gone() {
     let mut ledger = ledger(SMALL, &[]);
     let nodes = [node("a", &[]), node("b", &["127.123.234.0/30"]), node("c", &[])].map(Arc::new);
     ledger.record_initial_nodes(&nodes);
-    assert!(!ledger.initial_nodes_confirmed());
+    assert!(!ledger.are_initial_nodes_confirmed());
     assert!(!ledger.node_changed_since_start("b"));
     assert!(!ledger.node_changed_since_start("a"));
     assert!(ledger.node_changed_since_start("c"));
-    assert!(ledger.initial_nodes_confirmed());
+    assert!(ledger.are_initial_nodes_confirmed());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Writes of the node-lifecycle controller: the shutdown taint and the deletion of Nodes.
+//! Writes the shutdown taint and deletes Nodes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,9 +10,9 @@ use crate::{
     runtime::api::{ApiClient, ApiError, ApiErrorKind, Patch, PatchOp, Subresource},
 };
 
-/// Attempts at a node that keeps changing, and the delay between them (up to the same amount is
-/// added at random), as upstream.
+/// The maximum number of attempts to write a node that keeps changing, as upstream.
 const MAX_ATTEMPTS: usize = 5;
+/// The minimum delay between two attempts, as upstream. Up to the same amount is added at random.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// A change of the shutdown taint.
@@ -22,7 +22,7 @@ pub(super) enum TaintChange {
     Remove,
 }
 
-/// Adds the shutdown taint, or removes it. Returns whether anything was written.
+/// Adds or removes the shutdown taint. Returns true if anything was written.
 pub(super) async fn set_shutdown_taint(
     api: &ApiClient,
     fields: &NodeFields,
@@ -32,6 +32,7 @@ pub(super) async fn set_shutdown_taint(
     let is_tainted_afterwards = change == TaintChange::Add;
     let mut node = node.clone();
     for attempt in 1.. {
+        // Patch the node, unless it already is as desired.
         if node.has_shutdown_taint() == is_tainted_afterwards {
             return Ok(false);
         }
@@ -48,12 +49,13 @@ pub(super) async fn set_shutdown_taint(
             Err(error) if !error.is_conflict() || attempt == MAX_ATTEMPTS => return Err(error),
             Err(_) => {}
         }
+        // After a conflict, read the node again. Retry only if it is the same node, and still Ready
+        // or not Ready as the change requires.
         tokio::time::sleep(RETRY_DELAY.mul_f64(rand::random_range(1.0..2.0))).await;
         match api.get_node(&node.name, fields).await {
             Ok(fresh) if fresh.uid == node.uid && fresh.is_ready() != is_tainted_afterwards => {
                 node = fresh;
             }
-            // Another node, or its state is no longer a reason for the change.
             Ok(_) => return Ok(false),
             Err(error) if error.is_not_found() => return Ok(false),
             Err(error) => return Err(error),
@@ -62,9 +64,10 @@ pub(super) async fn set_shutdown_taint(
     Ok(false)
 }
 
-/// Returns a patch that adds the shutdown taint, only if the node is unchanged since it was read:
-/// JSON Patch cannot create a missing list without replacing one that another writer created
-/// meanwhile.
+/// Builds the patch that adds the shutdown taint.
+///
+/// It only applies if the node has not changed since it was read: a JSON Patch that creates the
+/// list of taints would replace one that another writer has just created.
 pub(crate) fn add_taint(node: &NodeView) -> Vec<PatchOp> {
     let taint =
         json!({ "key": well_known::TAINT_SHUTDOWN, "effect": TaintEffect::NoSchedule.as_str() });
@@ -80,7 +83,7 @@ pub(crate) fn add_taint(node: &NodeView) -> Vec<PatchOp> {
     ]
 }
 
-/// Returns a patch that removes the shutdown taint, as often as the node has it.
+/// Builds the patch that removes all shutdown taints of a node.
 pub(crate) fn remove_taints(node: &NodeView) -> Vec<PatchOp> {
     let mut operations = vec![PatchOp::test("/metadata/uid", &node.uid)];
     let mut removals = Vec::new();
@@ -93,23 +96,23 @@ pub(crate) fn remove_taints(node: &NodeView) -> Vec<PatchOp> {
             removals.push(PatchOp::Remove { path });
         }
     }
-    // Last index first, because a removal moves the taints behind it.
+    // Remove the taints from the end, so that earlier indices stay valid.
     operations.extend(removals.into_iter().rev());
     operations
 }
 
-/// How a deletion ended.
+/// The outcome of a deletion.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DeleteOutcome {
-    /// This controller deleted it.
+    /// This controller deleted the Node.
     Deleted,
-    /// Not deleted, because the proof of absence does not apply to the Node as it is now; with the
-    /// reason.
+    /// The Node was not deleted, because it has changed since the absence of its instance was
+    /// proved. Contains the reason.
     Aborted(&'static str),
 }
 
-/// Deletes a Node whose instance is proved not to exist, after reading it once more from the API
-/// server.
+/// Deletes a Node whose instance is proved not to exist, after reading the Node once more from the
+/// API server.
 pub(super) async fn delete(
     api: &ApiClient,
     provider: &Arc<dyn CloudProvider>,
@@ -124,8 +127,7 @@ pub(super) async fn delete(
     if let Some(reason) = reason_not_to_delete(provider.as_ref(), node, &fresh) {
         return Ok(DeleteOutcome::Aborted(reason));
     }
-    // The precondition on the resource version covers the time between read and delete: a node that
-    // became Ready meanwhile is kept.
+    // The precondition on the resource version keeps a node that became Ready since it was read.
     match api
         .delete_node(&fresh.name, &fresh.uid, &fresh.resource_version)
         .await
@@ -145,7 +147,7 @@ pub(super) async fn delete(
     }
 }
 
-/// Tells whether the Node is known to be deleted; false after an error.
+/// Returns true if the Node is certainly deleted.
 async fn is_gone(api: &ApiClient, fields: &NodeFields, node: &NodeView) -> bool {
     match api.get_node(&node.name, fields).await {
         Ok(fresh) => fresh.uid != node.uid,
@@ -153,8 +155,8 @@ async fn is_gone(api: &ApiClient, fields: &NodeFields, node: &NodeView) -> bool 
     }
 }
 
-/// Returns why a proof of absence about the Node `proved` does not apply to the Node as it is now,
-/// or `None` if it does.
+/// Returns the reason why the proof of absence about `proved` does not apply to the current Node
+/// `fresh`; `None` if it does.
 fn reason_not_to_delete(
     provider: &dyn CloudProvider,
     proved: &NodeView,

@@ -109,13 +109,16 @@ impl LifecycleDryRun {
         for (node, answer) in queries.routine.iter().zip(&answers) {
             actions.extend(self.tracker.record_routine(
                 node,
-                InstanceObservation::of(answer),
+                InstanceObservation::from_answer(answer),
                 self.started_at.elapsed(),
             ));
         }
         // Query the suspects again, together with controls.
         let mut answered: Vec<_> = queries.routine.iter().cloned().zip(answers).collect();
-        for suspects in queries.confirmations.chunks(self.controller.confirm_size()) {
+        for suspects in queries
+            .confirmations
+            .chunks(self.controller.max_suspects_per_batch())
+        {
             let queried = self
                 .controller
                 .query_with_controls(&ours, suspects, self.pass_number)
@@ -124,7 +127,7 @@ impl LifecycleDryRun {
             for suspect in queried {
                 actions.extend(self.tracker.record_confirmation(
                     &suspect.node,
-                    InstanceObservation::of(&suspect.answer),
+                    InstanceObservation::from_answer(&suspect.answer),
                     &suspect.evidence,
                     self.started_at.elapsed(),
                     wall,

@@ -1,4 +1,4 @@
-//! Metrics of the node-lifecycle controller: the two of upstream 1.37, and one of ours.
+//! The metrics of the node-lifecycle controller: the two of upstream 1.37, and one of our own.
 
 use prometheus::{Histogram, HistogramOpts, IntCounterVec, Registry, exponential_buckets};
 
@@ -11,13 +11,13 @@ use crate::{
 /// Metrics of the node-lifecycle controller.
 #[derive(Clone, Debug)]
 pub(crate) struct LifecycleMetrics {
-    /// Duration of a pass over the nodes.
+    /// The duration of a pass over the nodes.
     pub(crate) pass: Histogram,
     calls: IntCounterVec,
     deletions: IntCounterVec,
 }
 
-/// How an intended deletion ended.
+/// The outcome of an intended deletion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DeletionOutcome {
     /// The Node was deleted.
@@ -71,10 +71,10 @@ impl LifecycleMetrics {
         Ok(Self { pass: register(registry, pass)?, calls, deletions })
     }
 
-    /// Counts the answer about one node as upstream counts its two calls.
+    /// Counts the answer about one node in the same way as upstream counts its two calls.
     pub(crate) fn record_answer(&self, answer: &Result<InstanceStatus, CloudError>) {
         let result = match answer {
-            // This controller treats a terminated instance as absent, so it counts as such.
+            // This controller treats a terminated instance as absent.
             Ok(
                 InstanceStatus::NotFound
                 | InstanceStatus::Found { power_state: PowerState::Terminated, .. },
@@ -96,6 +96,7 @@ impl LifecycleMetrics {
             .inc();
     }
 
+    /// Counts an intended deletion.
     pub(crate) fn deletion(&self, outcome: DeletionOutcome) {
         let outcome = match outcome {
             DeletionOutcome::Deleted => "deleted",

@@ -1,7 +1,7 @@
 //! Taints nodes whose instance is shut down, and deletes nodes whose instance no longer exists
 //! (upstream's `cloud-node-lifecycle-controller`).
 //!
-//! The `plan` module describes what proof a deletion needs. An error never leads to a deletion.
+//! The `plan` module describes the proof that a deletion needs. An error never leads to a deletion.
 
 pub(crate) mod apply;
 mod dry_run;
@@ -35,25 +35,26 @@ use crate::{
     telemetry::controller_metrics::ReconcileOutcome,
 };
 
-/// Deletions per pass at most: if wrong deletions pass every check, the operator can intervene
-/// before all Nodes are deleted, and each later Node must be proved absent again in its own pass.
+/// The maximum number of deletions in one pass. Should wrong deletions pass every check, the
+/// operator can intervene before all Nodes are deleted, and the next pass has to prove again that
+/// each of the other instances is absent.
 const MAX_DELETIONS_PER_PASS: usize = 50;
-/// Delay between two deletions: at most ten per second.
+/// The delay between two deletions, which makes at most ten per second.
 const MIN_DELETION_INTERVAL: Duration = Duration::from_millis(100);
-/// Lower bound of the limit of taint writes in flight, even if `--concurrent-node-lifecycle-syncs`
-/// is lower.
+/// The minimum number of taint writes that may be in flight, even if
+/// `--concurrent-node-lifecycle-syncs` is lower.
 const MIN_CONCURRENT_TAINTS: usize = 8;
 
 /// Settings of the node-lifecycle controller.
 #[derive(Clone, Debug)]
 pub struct NodeLifecycleOptions {
-    /// `--node-monitor-period`: delay between two passes.
+    /// The delay between two passes (`--node-monitor-period`).
     pub period: Duration,
-    /// `--node-deletion-safety=upstream`: one "not found" is enough to delete a Node, as in the Go
-    /// framework.
+    /// True if one "not found" is enough to delete a Node, as in the Go framework
+    /// (`--node-deletion-safety=upstream`).
     pub upstream_deletion: bool,
-    /// `--concurrent-node-lifecycle-syncs`: limit of taint writes in flight; values below 8 count
-    /// as 8.
+    /// The maximum number of taint writes in flight (`--concurrent-node-lifecycle-syncs`). Values
+    /// below 8 count as 8.
     pub concurrent_syncs: usize,
 }
 
@@ -74,10 +75,10 @@ struct QueriedSuspect {
 }
 
 impl NodeLifecycleController {
-    /// Makes the controller.
+    /// Creates the controller.
     ///
     /// # Errors
-    /// When its metrics are registered already.
+    /// Returns an error if the metrics are already registered.
     pub fn new(
         ctx: ControllerContext,
         config: NodeLifecycleOptions,
@@ -93,7 +94,7 @@ impl NodeLifecycleController {
         })
     }
 
-    /// Runs until `cancel`; a write in flight is finished.
+    /// Runs the controller until it is cancelled. It then only finishes a write in flight.
     pub async fn run(self, cancel: CancellationToken) {
         let mut tracker = NotReadyTracker::new(self.config.period, self.safety());
         let started_at = Instant::now();
@@ -129,8 +130,10 @@ impl NodeLifecycleController {
         }
     }
 
-    /// Runs one pass over all nodes. The actions that follow from one batch of answers are applied
-    /// before the next batch is queried, so that every proof is recent when it is used.
+    /// Runs one pass over all nodes.
+    ///
+    /// The actions that follow from one batch of answers are applied before the next batch is
+    /// queried, so that every proof is recent when it is used.
     async fn pass(
         &self,
         tracker: &mut NotReadyTracker,
@@ -138,6 +141,7 @@ impl NodeLifecycleController {
         pass_number: usize,
         cancel: &CancellationToken,
     ) -> ReconcileOutcome {
+        // Query the nodes that are not Ready, and apply what follows from the answers.
         let mut ours = self.ctx.nodes.list();
         ours.retain(|node| self.ctx.provider.node_ownership(node) == NodeOwnership::Ours);
         let (queries, mut actions) = tracker.plan_queries(&ours, started_at.elapsed());
@@ -146,14 +150,15 @@ impl NodeLifecycleController {
         for (node, answer) in queries.routine.iter().zip(answers) {
             actions.extend(tracker.record_routine(
                 node,
-                InstanceObservation::of(&answer),
+                InstanceObservation::from_answer(&answer),
                 started_at.elapsed(),
             ));
         }
         let mut deletions_left = MAX_DELETIONS_PER_PASS;
         self.apply(actions, &mut deletions_left, cancel).await;
-        for suspects in queries.confirmations.chunks(self.confirm_size()) {
-            // When no more deletions are allowed, the other suspects wait for the next pass.
+        // Query the suspects again, together with controls. When no more deletions are allowed, the
+        // other suspects wait for the next pass.
+        for suspects in queries.confirmations.chunks(self.max_suspects_per_batch()) {
             if deletions_left == 0 {
                 break;
             }
@@ -161,7 +166,7 @@ impl NodeLifecycleController {
             for suspect in self.query_with_controls(&ours, suspects, pass_number).await {
                 actions.extend(tracker.record_confirmation(
                     &suspect.node,
-                    InstanceObservation::of(&suspect.answer),
+                    InstanceObservation::from_answer(&suspect.answer),
                     &suspect.evidence,
                     started_at.elapsed(),
                     self.ctx.clock.now(),
@@ -180,18 +185,19 @@ impl NodeLifecycleController {
         }
     }
 
-    /// Returns how many suspects fit into one batch together with the controls.
-    fn confirm_size(&self) -> usize {
+    /// Returns the number of suspects that fit into one batch together with the controls.
+    fn max_suspects_per_batch(&self) -> usize {
         let max_batch = self.instances.limits().max_batch.get();
         max_batch.saturating_sub(MAX_CONTROLS).max(1)
     }
 
+    /// Queries the instances of nodes whose absence is not suspected.
     async fn query_cloud(
         &self,
         nodes: &[Arc<NodeView>],
     ) -> Vec<Result<InstanceStatus, CloudError>> {
-        // With upstream's safety, one answer is enough to delete, so it must not be cached.
-        // Otherwise it only starts a proof.
+        // With upstream's safety, one answer is enough to delete a Node, so it must not be cached.
+        // Otherwise the answer only starts a proof.
         let max_age = if self.config.upstream_deletion {
             Duration::ZERO
         } else {
@@ -206,8 +212,8 @@ impl NodeLifecycleController {
         answers
     }
 
-    /// Queries suspects and controls in one batch, without cached answers, so that an error in the
-    /// query affects both.
+    /// Queries suspects and controls in one batch and without cached answers. If something is wrong
+    /// with the query, the controls then show it.
     async fn query_with_controls(
         &self,
         ours: &[Arc<NodeView>],
@@ -215,9 +221,10 @@ impl NodeLifecycleController {
         pass_number: usize,
     ) -> Vec<QueriedSuspect> {
         let records = self.instances.records();
+        // Choose the controls, and keep their records, because the query updates them.
         let controls = plan::choose_controls(ours, suspects, records, pass_number);
-        // The queries below update the records.
         let earlier_records: Vec<_> = controls.iter().map(|node| records.of(node)).collect();
+        // Query all of them.
         let queries = suspects
             .iter()
             .chain(&controls)
@@ -226,20 +233,21 @@ impl NodeLifecycleController {
         let mut answers = self.instances.describe_exclusive(queries).await;
         let control_answers = answers.split_off(suspects.len());
         self.record_answers(suspects, &answers);
+        // Collect the evidence for and against the deletion of each suspect.
         let control_results = ControlResults::from_answers(
             control_answers
                 .iter()
-                .map(InstanceObservation::of)
+                .map(InstanceObservation::from_answer)
                 .zip(earlier_records),
         );
-        let cluster = ClusterCount::of(ours, records);
-        let lost_ready_nodes = LostReadyNodes::of(ours, records);
+        let cluster = ClusterCount::new(ours, records);
+        let lost_ready_nodes = LostReadyNodes::new(ours, records);
         let mut queried = Vec::new();
         for (node, answer) in suspects.iter().zip(answers) {
             let evidence = DeletionEvidence {
                 controls: control_results,
                 cluster,
-                lost_ready_nodes: lost_ready_nodes.near(node),
+                lost_ready_nodes: lost_ready_nodes.count_near(node),
                 record: records.of(node),
             };
             queried.push(QueriedSuspect { node: node.clone(), answer, evidence });
@@ -247,6 +255,7 @@ impl NodeLifecycleController {
         queried
     }
 
+    /// Counts the answers and logs the errors among them.
     fn record_answers(
         &self,
         nodes: &[Arc<NodeView>],
@@ -260,21 +269,23 @@ impl NodeLifecycleController {
         }
     }
 
+    /// Applies the actions, and decrements `deletions_left` for each deletion.
     async fn apply(
         &self,
         actions: Vec<Action>,
         deletions_left: &mut usize,
         cancel: &CancellationToken,
     ) {
-        let (deletions, taints): (Vec<_>, Vec<_>) = actions
+        let (deletions, others): (Vec<_>, Vec<_>) = actions
             .into_iter()
             .partition(|action| matches!(action, Action::Delete(_)));
+        // Write taints concurrently.
         let max_concurrent = self.config.concurrent_syncs.max(MIN_CONCURRENT_TAINTS);
-        let taints =
-            stream::iter(taints).take_while(|_| std::future::ready(!cancel.is_cancelled()));
-        taints
+        stream::iter(others)
+            .take_while(|_| std::future::ready(!cancel.is_cancelled()))
             .for_each_concurrent(max_concurrent, |action| self.apply_one(action))
             .await;
+        // Delete nodes one after the other.
         for action in deletions {
             if *deletions_left == 0 || cancel.is_cancelled() {
                 return;
@@ -289,8 +300,8 @@ impl NodeLifecycleController {
 
     async fn apply_one(&self, action: Action) {
         match action {
-            Action::Taint(node) => self.taint(&node, TaintChange::Add).await,
-            Action::Untaint(node) => self.taint(&node, TaintChange::Remove).await,
+            Action::Taint(node) => self.change_taint(&node, TaintChange::Add).await,
+            Action::Untaint(node) => self.change_taint(&node, TaintChange::Remove).await,
             Action::Delete(node) => self.delete(&node).await,
             Action::RefuseDeletion { node, reason, is_first } => {
                 self.metrics.deletion(DeletionOutcome::Refused(reason));
@@ -301,7 +312,7 @@ impl NodeLifecycleController {
         }
     }
 
-    async fn taint(&self, node: &NodeView, change: TaintChange) {
+    async fn change_taint(&self, node: &NodeView, change: TaintChange) {
         let tainted = change == TaintChange::Add;
         match apply::set_shutdown_taint(&self.ctx.api, &self.ctx.node_fields, node, change).await {
             Ok(true) => {
@@ -329,9 +340,9 @@ impl NodeLifecycleController {
                     .event(&object, EventType::Normal, "DeletingNode", &note);
                 self.event_dedup.clear(&node.name);
             }
-            Ok(DeleteOutcome::Aborted(why)) => {
+            Ok(DeleteOutcome::Aborted(reason)) => {
                 self.metrics.deletion(DeletionOutcome::Aborted);
-                tracing::info!(node = %node.name, why, "node not deleted");
+                tracing::info!(node = %node.name, reason, "node not deleted");
             }
             Err(error) => {
                 self.metrics.deletion(DeletionOutcome::Failed);

@@ -1,18 +1,17 @@
-//! Decides when a node is tainted, untainted or deleted. State and decisions only, no I/O.
+//! Decides when a node is tainted, untainted or deleted. Keeps state, but does no I/O.
 //!
-//! Never delete a Node whose instance still runs: that would be the worst bug of this controller. A
-//! deletion therefore needs two things:
+//! The worst bug of this controller would be to delete a Node whose instance still runs. A deletion
+//! therefore needs two things:
 //!
-//! - Proof: the cloud answered "not found" twice, at least one monitor period apart. The second
-//!   query is not served from a cache, and is sent in one batch with queries for other nodes, the
-//!   controls.
-//! - Evidence that the query itself is right (credentials, region, project): this process has seen
-//!   the cloud find the same instance before (with fewer than three nodes, this counts only after
-//!   [`LONG_CONFIRMATION`]), or the cloud finds a control now. "Terminated" counts as "not found",
-//!   and needs no evidence.
+//! - A proof of absence: the cloud answered "not found" twice, at least one monitor period apart.
+//!   The second query is not served from a cache, and it is sent in one batch with queries for
+//!   other nodes, the controls.
+//! - Evidence that the query itself is right (credentials, region, project). Either the cloud found
+//!   the same instance before, since this process started, or it finds a control now. In a cluster
+//!   of fewer than three nodes, the former counts only after [`LONG_CONFIRMATION`].
 //!
-//! If the cloud does not find a control that it found before, or most of the cluster looks gone at
-//! once, nothing is deleted.
+//! "Terminated" counts as "not found" and needs no evidence. Nothing is deleted if the cloud does
+//! not find a control that it found before, or if most of the cluster looks gone at once.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -31,34 +30,34 @@ use crate::{
     },
 };
 
-/// Maximum number of control nodes in a batch with suspects.
+/// The maximum number of control nodes in a batch with suspects.
 pub(crate) const MAX_CONTROLS: usize = 5;
-/// Minimum age of a node that was never initialised, and the minimum time for which the cloud must
-/// have answered "not found", before the node is deleted: a cloud may take minutes to show a new
-/// instance.
+/// The minimum duration of a proof about a node that was never initialised, and the minimum age of
+/// that node. A cloud may take minutes to show a new instance.
 pub(crate) const LONG_CONFIRMATION: Duration = Duration::from_secs(300);
-/// Number of controls that are Ready nodes whose instance was not found at the last query.
+/// The number of controls that are Ready nodes whose instance was not found at the last query.
 const LOST_CONTROLS: usize = 2;
-/// How long a Ready node whose instance is not found any more counts as evidence against the
+/// The time for which a Ready node whose instance is no longer found counts as evidence against the
 /// cloud's answers.
 const LOST_READY_NODE_COUNTS_FOR: Duration = Duration::from_secs(3600);
-/// Minimum number of nodes for the mass-loss check: a cluster of this size does not lose most of
-/// its nodes at once.
+/// The minimum number of nodes for the mass-loss check. A cluster of this size does not lose most
+/// of its nodes at once.
 const MIN_NODES_FOR_MASS_LOSS: usize = 3;
-/// A node whose state does not change is queried less and less often; this is the maximum number of
-/// periods between two queries.
+/// The maximum number of periods between two queries of a node. While its state does not change, a
+/// node is queried less and less often.
 const MAX_PERIODS_BETWEEN_QUERIES: u32 = 6;
 
-/// How much proof a deletion needs (`--node-deletion-safety`).
+/// The proof that a deletion needs (`--node-deletion-safety`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeletionSafety {
-    /// Proof and evidence, as the module documentation describes.
+    /// A proof of absence and evidence, as the module documentation describes.
     Strict,
-    /// One "not found" is enough, as in the Go framework.
+    /// One "not found", as in the Go framework.
     Upstream,
 }
 
-/// State of the nodes that are not Ready. Times are durations since the start of the controller.
+/// The state of the nodes that are not Ready. Times are durations since the start of the
+/// controller.
 #[derive(Debug)]
 pub(crate) struct NotReadyTracker {
     period: Duration,
@@ -69,18 +68,16 @@ pub(crate) struct NotReadyTracker {
 #[derive(Clone, Debug)]
 struct TrackedNode {
     uid: Box<str>,
-    /// When this controller first saw the node not Ready.
+    /// The time at which this controller first saw that the node is not Ready.
     since: Duration,
-    /// The machine that the node reported then, or when a confirmation found its instance after
-    /// all.
+    /// The machine that the node reported then, or when a confirmation last found its instance.
     machine: Option<MachineId>,
-    /// Progress of the proof of absence; `None` while the instance is not suspected to be absent.
-    absence: Option<AbsenceConfirmation>,
-    /// Time of the next query.
+    /// The proof of absence in progress; `None` while the instance is not suspected to be absent.
+    absence: Option<AbsenceProof>,
     next_query: Duration,
-    /// Number of periods between the last query and the next.
+    /// The number of periods between the last query and the next.
     periods_between_queries: u32,
-    /// Why the last deletion was refused, if it was.
+    /// The reason why the last deletion was refused, if it was.
     last_refusal: Option<DeletionRefusal>,
 }
 
@@ -97,23 +94,24 @@ impl TrackedNode {
         }
     }
 
-    /// The state does not change: query the node less often.
+    /// Doubles the time between queries, after an answer that changed nothing.
     fn query_less_often(&mut self) {
         self.periods_between_queries =
             (self.periods_between_queries * 2).min(MAX_PERIODS_BETWEEN_QUERIES);
     }
 }
 
-/// A proof of absence in progress. Times with errors do not count.
+/// A proof of absence in progress.
 #[derive(Clone, Copy, Debug)]
-struct AbsenceConfirmation {
-    /// How long the cloud has answered "not found", without the times of errors.
+struct AbsenceProof {
+    /// The time for which the cloud has answered "not found". The time between an error and the
+    /// next answer does not count.
     duration: Duration,
-    /// Time of the last "not found"; `None` after an error.
+    /// The time of the last "not found"; `None` after an error.
     last_answer: Option<Duration>,
 }
 
-impl AbsenceConfirmation {
+impl AbsenceProof {
     fn start(now: Duration) -> Self {
         Self { duration: Duration::ZERO, last_answer: Some(now) }
     }
@@ -130,24 +128,24 @@ impl AbsenceConfirmation {
     }
 }
 
-/// Why a Node is not deleted although the cloud answers that its instance does not exist.
+/// The reason why a Node is not deleted although the cloud does not find its instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeletionRefusal {
-    /// Instances of other nodes that the cloud found before are not found either: the answers are
-    /// wrong.
+    /// The cloud does not find instances of other nodes either, although it found them before. Its
+    /// answers must be wrong.
     Contradicted,
-    /// Nothing shows that the query is right: the cloud has neither found this instance before nor
+    /// Nothing shows that the query is right. The cloud has neither found this instance before nor
     /// another one now.
     NoEvidence,
     /// Most instances of the cluster are not found.
     MostGone {
-        /// Number of nodes whose instances the cloud does not find.
+        /// The number of nodes whose instances the cloud does not find.
         gone: usize,
-        /// Number of the provider's nodes that have a provider ID.
+        /// The number of the provider's nodes that have a provider ID.
         all: usize,
     },
     /// Another machine has registered under the node's name since the cloud last found the
-    /// instance: the provider ID is stale.
+    /// instance, so the provider ID is stale.
     OtherMachine,
 }
 
@@ -178,8 +176,8 @@ impl fmt::Display for DeletionRefusal {
 }
 
 impl DeletionRefusal {
-    /// Tells whether two refusals have the same reason, even with other numbers.
-    fn same_kind(self, other: Self) -> bool {
+    /// Returns true if both refusals have the same reason, even with other numbers.
+    fn is_same_kind(self, other: Self) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
 }
@@ -193,7 +191,7 @@ pub(crate) struct PlannedQueries {
     pub(crate) confirmations: Vec<Arc<NodeView>>,
 }
 
-/// What to do about one node.
+/// An action for one node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
     /// Add the shutdown taint.
@@ -204,12 +202,10 @@ pub(crate) enum Action {
     Delete(Arc<NodeView>),
     /// Report that a deletion was refused.
     RefuseDeletion {
-        /// The node.
         node: Arc<NodeView>,
-        /// Why.
         reason: DeletionRefusal,
-        /// True for the first of consecutive refusals with this reason; only this one emits an
-        /// event.
+        /// True for the first of several consecutive refusals with the same reason. Only this one
+        /// emits an event.
         is_first: bool,
     },
 }
@@ -218,19 +214,19 @@ pub(crate) enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InstanceObservation {
     NotFound,
-    /// The cloud still lists the terminated instance: it counts as absent, and the answer shows
-    /// that the query is right.
+    /// The instance is terminated and still listed. It counts as absent, and the answer shows that
+    /// the query is right.
     Terminated,
     ShutDown,
     Running,
-    /// In transition or in an unknown state: the instance exists, but nothing is done.
+    /// The instance exists, in a state that is no reason for an action.
     OtherState,
-    /// The query failed: no information.
+    /// The query failed.
     Error,
 }
 
 impl InstanceObservation {
-    pub(crate) fn of<E>(answer: &Result<InstanceStatus, E>) -> Self {
+    pub(crate) fn from_answer<E>(answer: &Result<InstanceStatus, E>) -> Self {
         match answer {
             Err(_) => Self::Error,
             Ok(InstanceStatus::NotFound) => Self::NotFound,
@@ -252,8 +248,8 @@ impl NotReadyTracker {
         Self { period, safety, tracked: HashMap::new() }
     }
 
-    /// Starts a pass over all of the provider's nodes: forgets nodes that are Ready, being deleted
-    /// or deleted, and returns the nodes to query and the shutdown taints to remove.
+    /// Starts a pass over all of the provider's nodes. Returns the nodes to query and the shutdown
+    /// taints to remove, and forgets the nodes that are Ready, being deleted or deleted.
     pub(crate) fn plan_queries(
         &mut self,
         ours: &[Arc<NodeView>],
@@ -296,19 +292,19 @@ impl NotReadyTracker {
             .map(|(name, _)| name)
     }
 
+    /// Returns the state of a node. A node that was deleted and registered again starts anew.
     fn track(&mut self, node: &NodeView, now: Duration) -> &mut TrackedNode {
         let track = self
             .tracked
             .entry(node.name.clone())
             .or_insert_with(|| TrackedNode::new(node, now));
         if track.uid != node.uid {
-            // The Node was deleted and registered again: the old state is about another machine.
             *track = TrackedNode::new(node, now);
         }
         track
     }
 
-    /// Records the answer to a routine query. Returns what to do about the node.
+    /// Records the answer to a routine query. Returns the action that follows from it, if any.
     pub(crate) fn record_routine(
         &mut self,
         node: &Arc<NodeView>,
@@ -325,7 +321,7 @@ impl NotReadyTracker {
                 track.next_query = now;
                 return Some(Action::Delete(node.clone()));
             }
-            // Neither provider ID nor taint: no cloud-controller-manager has ever claimed the node,
+            // Without provider ID and taint, no cloud-controller-manager has ever claimed the node,
             // so do not delete it.
             InstanceObservation::NotFound | InstanceObservation::Terminated
                 if node.provider_id.is_none() && !node.is_uninitialized() =>
@@ -333,10 +329,10 @@ impl NotReadyTracker {
                 track.query_less_often();
             }
             InstanceObservation::NotFound | InstanceObservation::Terminated => {
-                track.absence = Some(AbsenceConfirmation::start(now));
+                track.absence = Some(AbsenceProof::start(now));
                 track.periods_between_queries = 1;
             }
-            // After an error, query again in the next period: the next answer may matter.
+            // After an error, the next answer may be news, so query again in the next period.
             InstanceObservation::Error => track.periods_between_queries = 1,
             InstanceObservation::ShutDown
             | InstanceObservation::Running
@@ -346,8 +342,8 @@ impl NotReadyTracker {
         taint_if_shut_down(node, observation)
     }
 
-    /// Records the answer to a confirmation, which was queried uncached and together with controls.
-    /// Returns what to do about the node.
+    /// Records the answer to a confirmation, which is a query without cached answers and together
+    /// with controls. Returns the action that follows from it, if any.
     pub(crate) fn record_confirmation(
         &mut self,
         node: &Arc<NodeView>,
@@ -360,9 +356,10 @@ impl NotReadyTracker {
         let track = self.track(node, now);
         track.next_query = now + period;
         track.periods_between_queries = 1;
+        // Continue the proof, or end it if the instance exists.
         let proof = match observation {
             InstanceObservation::NotFound | InstanceObservation::Terminated => {
-                let proof = track.absence.get_or_insert(AbsenceConfirmation::start(now));
+                let proof = track.absence.get_or_insert(AbsenceProof::start(now));
                 proof.confirm_again(now);
                 *proof
             }
@@ -375,27 +372,27 @@ impl NotReadyTracker {
             InstanceObservation::ShutDown
             | InstanceObservation::Running
             | InstanceObservation::OtherState => {
-                // The first answer was wrong, or the instance exists again: drop the proof.
                 track.absence = None;
                 track.last_refusal = None;
                 track.machine = node.machine;
                 return taint_if_shut_down(node, observation);
             }
         };
-        // The proof must have lasted long enough before it is used.
-        let watched = now.saturating_sub(track.since);
-        if proof.duration < period || is_too_new(node, proof, watched, wall) {
+        // Wait until the proof has lasted long enough.
+        let tracked_for = now.saturating_sub(track.since);
+        if proof.duration < period || is_too_new(node, proof, tracked_for, wall) {
             return None;
         }
+        // Delete the node, unless the evidence forbids it.
         let Some(refusal) = evidence.refusal(node, observation, proof, track.machine) else {
             return Some(Action::Delete(node.clone()));
         };
         if refusal == DeletionRefusal::Contradicted {
-            // The query itself is wrong, so the proof is worthless; start over.
-            track.absence = Some(AbsenceConfirmation::start(now));
+            // The query itself is wrong, so the proof starts over.
+            track.absence = Some(AbsenceProof::start(now));
         }
         let is_first = match track.last_refusal {
-            Some(last) => !last.same_kind(refusal),
+            Some(last) => !last.is_same_kind(refusal),
             None => true,
         };
         track.last_refusal = Some(refusal);
@@ -410,13 +407,15 @@ fn taint_if_shut_down(node: &Arc<NodeView>, observation: InstanceObservation) ->
     None
 }
 
-/// Tells whether the cloud may not show the node's instance yet, because the node was never
-/// initialised and is too new. The age must be sufficient both by the wall clock and by the time
-/// that this controller has observed the node, because the wall clock may be wrong.
+/// Returns true if the node was never initialised and is so new that the cloud may not show its
+/// instance yet.
+///
+/// The wall clock may be wrong, so the time for which this controller has tracked the node must be
+/// long enough, too.
 fn is_too_new(
     node: &NodeView,
-    proof: AbsenceConfirmation,
-    watched: Duration,
+    proof: AbsenceProof,
+    tracked_for: Duration,
     wall: Timestamp,
 ) -> bool {
     let was_initialised = !node.is_uninitialized() && node.provider_id.is_some();
@@ -425,45 +424,44 @@ fn is_too_new(
     }
     let age = wall.duration_since(node.created);
     let min_age = SignedDuration::try_from(LONG_CONFIRMATION).unwrap_or(SignedDuration::MAX);
-    age < min_age || watched < LONG_CONFIRMATION || proof.duration < LONG_CONFIRMATION
+    age < min_age || tracked_for < LONG_CONFIRMATION || proof.duration < LONG_CONFIRMATION
 }
 
-/// Evidence for and against a deletion, apart from the answers about the instance itself.
+/// The evidence for and against a deletion, apart from the answer about the instance itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeletionEvidence {
-    /// Answers about the controls of the same batch.
+    /// The answers about the controls of the same batch.
     pub(crate) controls: ControlResults,
-    /// How many instances of the cluster are not found.
+    /// The last answers about all nodes.
     pub(crate) cluster: ClusterCount,
-    /// Number of Ready nodes in this node's zone whose instances the cloud found until recently and
-    /// does not find any more.
+    /// The number of Ready nodes in this node's zone whose instances the cloud no longer finds.
     pub(crate) lost_ready_nodes: usize,
     /// The cloud's answers about the instance since this process started.
     pub(crate) record: Option<InstanceRecord>,
 }
 
 impl DeletionEvidence {
-    /// Returns why a node whose instance is not found must not be deleted, or `None` if it may be
-    /// deleted. `machine` is [`TrackedNode::machine`].
+    /// Returns the reason why a node whose instance is not found must not be deleted; `None` if it
+    /// may be deleted. `machine` is [`TrackedNode::machine`].
     fn refusal(
         &self,
         node: &NodeView,
         observation: InstanceObservation,
-        proof: AbsenceConfirmation,
+        proof: AbsenceProof,
         machine: Option<MachineId>,
     ) -> Option<DeletionRefusal> {
         let record = self.record.unwrap_or_default();
-        // If the machine has changed, the cloud's answers are about another machine than the
-        // node's.
+        // If the machine has changed, the cloud's answers are about another machine than the one
+        // that the node runs on.
         let reported = record.machine.or(machine);
         if reported.is_some() && node.machine.is_some() && reported != node.machine {
             return Some(DeletionRefusal::OtherMachine);
         }
-        // The cloud knows the instance and reports it as terminated: no other evidence is needed.
+        // If the cloud reports the instance as terminated, no other evidence is needed.
         if observation == InstanceObservation::Terminated {
             return None;
         }
-        // Evidence that the answers are wrong.
+        // Look for evidence that the answers are wrong.
         let ClusterCount { gone, all } = self.cluster;
         if self.cluster.is_mass_loss() {
             return Some(DeletionRefusal::MostGone { gone, all });
@@ -472,7 +470,7 @@ impl DeletionEvidence {
         if lost > 0 || self.lost_ready_nodes > 0 || (found == 0 && still_lost > 0) {
             return Some(DeletionRefusal::Contradicted);
         }
-        // Evidence that the answers are right.
+        // Look for evidence that the answers are right.
         let was_found_before = record.was_found
             && (all >= MIN_NODES_FOR_MASS_LOSS || proof.duration >= LONG_CONFIRMATION);
         if found == 0 && !was_found_before {
@@ -482,8 +480,8 @@ impl DeletionEvidence {
     }
 }
 
-/// Counts of the answers about the controls of one batch. Errors do not count. A control that is
-/// not found and never was does not count either: its instance may not be in this cloud.
+/// The counts of the answers about the controls of one batch. Errors do not count. Neither does a
+/// control that was never found, because its instance may not be in this cloud.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ControlResults {
     /// Controls that the cloud finds.
@@ -495,7 +493,7 @@ pub(crate) struct ControlResults {
 }
 
 impl ControlResults {
-    /// Counts the answers: for each control the new observation, and the record from before.
+    /// Counts the answers. Each is the new observation of a control and the record from before it.
     pub(crate) fn from_answers(
         answers: impl IntoIterator<Item = (InstanceObservation, Option<InstanceRecord>)>,
     ) -> Self {
@@ -516,23 +514,24 @@ impl ControlResults {
     }
 }
 
-/// How many of the provider's nodes have no instance, by the cloud's last answers.
+/// The counts of the cloud's last answers about the provider's nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClusterCount {
-    /// Nodes whose instance the cloud does not find.
+    /// The number of nodes whose instance the cloud does not find.
     pub(crate) gone: usize,
-    /// All counted nodes that have a provider ID.
+    /// The number of all counted nodes.
     pub(crate) all: usize,
 }
 
 impl ClusterCount {
+    /// Returns true if most nodes of the cluster seem to be gone.
     fn is_mass_loss(self) -> bool {
         self.all >= MIN_NODES_FOR_MASS_LOSS && self.gone * 2 > self.all
     }
 
-    /// Counts the nodes in `ours` that have a provider ID. A Ready node that was never found is
-    /// left out: this cloud may not have it, as with virtual kubelets.
-    pub(crate) fn of(ours: &[Arc<NodeView>], records: &InstanceRecords) -> Self {
+    /// Counts the nodes that have a provider ID. A Ready node that was never found does not count,
+    /// because its instance may not be in this cloud, as with virtual kubelets.
+    pub(crate) fn new(ours: &[Arc<NodeView>], records: &InstanceRecords) -> Self {
         let mut count = Self::default();
         for node in ours.iter().filter(|node| node.provider_id.is_some()) {
             match records.of(node) {
@@ -548,9 +547,8 @@ impl ClusterCount {
     }
 }
 
-/// Counts per zone of Ready nodes whose instance the cloud found until recently and does not find
-/// any more. While their kubelets report, "not found" answers for nodes in the same zone are not
-/// trusted.
+/// The number of Ready nodes per zone whose instance the cloud no longer finds. While their
+/// kubelets report, "not found" answers about nodes in the same zone are not trusted.
 #[derive(Debug, Default)]
 pub(crate) struct LostReadyNodes<'a> {
     by_zone: HashMap<Option<&'a str>, usize>,
@@ -559,11 +557,10 @@ pub(crate) struct LostReadyNodes<'a> {
 
 impl<'a> LostReadyNodes<'a> {
     /// Counts these nodes among `ours`.
-    pub(crate) fn of(ours: &'a [Arc<NodeView>], records: &InstanceRecords) -> Self {
+    pub(crate) fn new(ours: &'a [Arc<NodeView>], records: &InstanceRecords) -> Self {
         let mut lost = Self::default();
         for node in ours.iter().filter(|node| node.is_ready()) {
-            // The time limit is for a kubelet that outlives its instance: it must not block
-            // deletions indefinitely.
+            // A kubelet that outlives its instance must not block deletions indefinitely.
             if records
                 .lost_for(node)
                 .is_some_and(|duration| duration < LOST_READY_NODE_COUNTS_FOR)
@@ -575,8 +572,8 @@ impl<'a> LostReadyNodes<'a> {
         lost
     }
 
-    /// Returns how many of them are in the zone of a node, or may be because a zone is unknown.
-    pub(crate) fn near(&self, node: &NodeView) -> usize {
+    /// Counts those in the zone of a node. Nodes whose zone is unknown count as being in any zone.
+    pub(crate) fn count_near(&self, node: &NodeView) -> usize {
         let zone = zone(node);
         if zone.is_none() {
             return self.all;
@@ -587,15 +584,16 @@ impl<'a> LostReadyNodes<'a> {
     }
 }
 
-/// Chooses up to [`MAX_CONTROLS`] of the provider's initialised nodes to query together with
-/// suspects: nodes with a provider ID that are Ready, or whose instance was found at the last
-/// query.
+/// Chooses up to [`MAX_CONTROLS`] nodes to query together with suspects.
 ///
-/// Nodes in the zone of a suspect come first, because a zone or cell may fail alone; within that,
-/// Ready nodes come before others. If there are enough nodes, each pass (`pass_number`) chooses
-/// other ones. Ready nodes whose instance was not found at the last query get two places (all
-/// places when most of the cluster looks gone), because a new answer can show that they exist; they
-/// also fill places that are left over.
+/// A control is an initialised node with a provider ID that is Ready, or whose instance was found
+/// at the last query. Nodes in the zone of a suspect come first, because a zone may fail alone.
+/// Within a zone, Ready nodes come before others. If there are enough nodes, each pass chooses
+/// other ones.
+///
+/// Ready nodes whose instance was not found at the last query get the first two places, because a
+/// new answer can show that the last one was wrong. If most of the cluster looks gone, they get the
+/// first places without a limit. They also fill the places for which there are no other nodes.
 pub(crate) fn choose_controls(
     ours: &[Arc<NodeView>],
     suspects: &[Arc<NodeView>],
@@ -621,13 +619,12 @@ pub(crate) fn choose_controls(
             lost.push(node);
         } else if is_found || node.is_ready() {
             let is_near = zone(node).is_some_and(|zone| suspect_zones.contains(zone));
-            let rank = match (is_near, node.is_ready()) {
-                (true, true) => &mut ready_near,
-                (true, false) => &mut not_ready_near,
-                (false, true) => &mut ready_far,
-                (false, false) => &mut not_ready_far,
-            };
-            rank.push(node);
+            match (is_near, node.is_ready()) {
+                (true, true) => ready_near.push(node),
+                (true, false) => not_ready_near.push(node),
+                (false, true) => ready_far.push(node),
+                (false, false) => not_ready_far.push(node),
+            }
         }
     }
     // Rotate each rank, so that every pass starts with other nodes.
@@ -641,7 +638,8 @@ pub(crate) fn choose_controls(
             .unwrap_or(0);
         nodes.rotate_left(start);
     }
-    let places_for_lost = if ClusterCount::of(ours, records).is_mass_loss() {
+    // Choose from the ranks in their order.
+    let places_for_lost = if ClusterCount::new(ours, records).is_mass_loss() {
         MAX_CONTROLS
     } else {
         LOST_CONTROLS

@@ -423,7 +423,7 @@ async fn a_zone_that_the_cloud_hides_is_denied_for_an_hour() {
         in_zone("b1", "b", up),
     ];
     let records = recorded(&ours.each_ref(), &found());
-    let near = |node: &Arc<NodeView>| LostReadyNodes::of(&ours, &records).near(node);
+    let near = |node: &Arc<NodeView>| LostReadyNodes::new(&ours, &records).count_near(node);
     assert_eq!(near(&ours[2]), 0);
     for node in &ours[..3] {
         records.record(node, &Ok(InstanceStatus::NotFound));
@@ -847,7 +847,7 @@ fn the_cluster_is_counted_by_what_the_cloud_last_answered() {
     records.record(&ours[1], &Ok(found()));
     records.record(&ours[5], &Ok(found()));
     records.record(&ours[5], &Ok(InstanceStatus::NotFound));
-    assert_eq!(ClusterCount::of(&ours, &records), ClusterCount { gone: 2, all: 4 });
+    assert_eq!(ClusterCount::new(&ours, &records), ClusterCount { gone: 2, all: 4 });
 }
 
 fn any_seen() -> impl Strategy<Value = InstanceObservation> {

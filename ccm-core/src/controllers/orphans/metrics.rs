@@ -1,10 +1,10 @@
-//! Metrics of orphans.
+//! The metrics of the orphan controller.
 
 use prometheus::{IntCounterVec, IntGauge, Registry};
 
 use crate::telemetry::metrics::{counters, register};
 
-/// Metrics of orphans.
+/// The metrics of the orphan controller.
 #[derive(Clone, Debug)]
 pub(crate) struct OrphanMetrics {
     orphans: IntGauge,
@@ -12,7 +12,7 @@ pub(crate) struct OrphanMetrics {
     collected: IntCounterVec,
 }
 
-/// Result for an orphan that was old enough to be deleted.
+/// The result for an orphan that was old enough to be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CollectResult {
     Deleted,
@@ -48,18 +48,20 @@ impl OrphanMetrics {
         })
     }
 
-    pub(crate) fn failed(&self) {
+    /// Counts a scan that failed.
+    pub(crate) fn count_failed_scan(&self) {
         self.scans.with_label_values(&["failed"]).inc();
     }
 
-    /// Records a successful scan and how many orphans it found.
-    pub(crate) fn set_orphans(&self, orphans: usize) {
+    /// Counts a successful scan, and exports the number of orphans that it found.
+    pub(crate) fn record_scan(&self, orphans: usize) {
         self.scans.with_label_values(&["success"]).inc();
         self.orphans.set(i64::try_from(orphans).unwrap_or(i64::MAX));
     }
 
-    pub(crate) fn collected(&self, outcome: CollectResult) {
-        let label = match outcome {
+    /// Counts an orphan that was old enough to be deleted.
+    pub(crate) fn count_collected(&self, result: CollectResult) {
+        let label = match result {
             CollectResult::Deleted => "deleted",
             CollectResult::Pending => "pending",
             CollectResult::StillInUse => "wanted",

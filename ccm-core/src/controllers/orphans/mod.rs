@@ -1,11 +1,11 @@
-//! Finds orphans: cloud objects of this cluster without a Service or Node, left behind by a crash,
-//! a lost write or a cluster that was dismantled.
+//! Finds orphans: cloud objects of this cluster without a Service or Node. A crash, a lost write or
+//! the removal of a cluster may leave them behind.
 //!
 //! Upstream has no such controller. Each new orphan is reported by a log line and an event, and
-//! their number by a metric. Nothing is deleted unless the operator requests it
-//! (`--collect-orphans`). Even then, an orphan must be old enough and confirmed by the API server,
-//! and nothing is deleted while a large part of the cluster seems to be missing. The subcommand
-//! `orphans` runs the same scan once.
+//! their number by a metric. Orphans are only deleted if the operator requests it
+//! (`--collect-orphans`). Even then, an orphan must be old enough, the API server must confirm it,
+//! and nothing is deleted while most of the cluster seems to be missing. The subcommand `orphans`
+//! runs the same scan once.
 
 pub(crate) mod metrics;
 mod plan;
@@ -37,16 +37,16 @@ use crate::{
     runtime::events::WallClock,
 };
 
-/// Delay before the first scan, unless the period is shorter: all calls of the last leader have
-/// ended by then.
+/// The delay before the first scan, unless the period is shorter. It gives the calls of the last
+/// leader time to end.
 const FIRST_SCAN_DELAY: Duration = Duration::from_secs(600);
-/// Delay after a failed scan, unless the period is shorter.
+/// The delay after a failed scan, unless the period is shorter.
 const RETRY_INTERVAL: Duration = Duration::from_secs(600);
-/// Timeout of the deletion of one object. One that takes longer is checked again at the next scan.
+/// The timeout of the deletion of one object. If it takes longer, the next scan continues it.
 const DELETE_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// An object by kind and ID.
-type Key = (Arc<str>, Box<str>);
+/// The kind and the ID of a cloud object.
+type ObjectKey = (Arc<str>, Box<str>);
 
 /// Scans for orphans once per period.
 pub(crate) struct OrphanController {
@@ -56,18 +56,18 @@ pub(crate) struct OrphanController {
     clock: WallClock,
 }
 
-/// What is remembered between two scans.
+/// The state that is kept between two scans.
 #[derive(Default)]
 struct OrphanHistory {
-    /// When each orphan was first seen.
-    first_seen: HashMap<Key, Instant>,
+    /// The time of the first scan that found each orphan.
+    first_seen: HashMap<ObjectKey, Instant>,
 }
 
 impl OrphanController {
     /// Creates the controller and registers its metrics.
     ///
     /// # Errors
-    /// When its metrics are registered already.
+    /// Returns an error if the metrics are already registered.
     pub(crate) fn new(
         scanner: OrphanScanner,
         config: OrphansConfig,
@@ -82,7 +82,8 @@ impl OrphanController {
         })
     }
 
-    /// Runs until `cancel`. Then returns when the changes that were requested have been answered.
+    /// Runs the controller until it is cancelled. It then waits for the responses to requests that
+    /// change something.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let synced = async {
             self.scanner.services.synced().await;
@@ -96,44 +97,37 @@ impl OrphanController {
             .await
             .is_some()
         {
-            let period = self.config.report_period;
-            delay = if self.scan_and_collect(&mut history).await {
-                period
-            } else {
-                period.min(RETRY_INTERVAL)
-            };
-        }
-    }
-
-    /// Scans once, and deletes orphans if that is enabled. Returns whether the scan succeeded.
-    async fn scan_and_collect(&self, history: &mut OrphanHistory) -> bool {
-        let scan = match self.scanner.scan().await {
-            Ok(scan) => scan,
-            Err(error) => {
-                self.metrics.failed();
-                tracing::warn!(error = chain(&error), "scan for orphans failed");
-                return false;
+            match self.scanner.scan().await {
+                Ok(scan) => {
+                    self.report_new_orphans(&mut history, &scan);
+                    if self.config.collect {
+                        self.collect(&history, &scan).await;
+                    }
+                    delay = self.config.report_period;
+                }
+                Err(error) => {
+                    self.metrics.count_failed_scan();
+                    tracing::warn!(error = chain(&error), "scan for orphans failed");
+                    delay = self.config.report_period.min(RETRY_INTERVAL);
+                }
             }
-        };
-        self.report_new(history, &scan);
-        if self.config.collect {
-            self.collect(history, &scan).await;
         }
-        true
     }
 
-    /// Reports orphans that are new.
-    fn report_new(&self, history: &mut OrphanHistory, scan: &OrphanScan) {
-        self.metrics.set_orphans(scan.orphans.len());
+    /// Reports the orphans that the last scan did not find.
+    fn report_new_orphans(&self, history: &mut OrphanHistory, scan: &OrphanScan) {
+        self.metrics.record_scan(scan.orphans.len());
+        // Forget objects that are no longer orphans.
         let now = Instant::now();
-        let current: HashSet<Key> = scan
+        let current: HashSet<ObjectKey> = scan
             .orphans
             .iter()
-            .map(|orphan| key(&orphan.object))
+            .map(|orphan| object_key(&orphan.object))
             .collect();
         history.first_seen.retain(|key, _| current.contains(key));
+        // Report those that are new.
         for orphan in &scan.orphans {
-            if let Entry::Vacant(entry) = history.first_seen.entry(key(&orphan.object)) {
+            if let Entry::Vacant(entry) = history.first_seen.entry(object_key(&orphan.object)) {
                 entry.insert(now);
                 self.report_orphan(orphan);
             }
@@ -141,10 +135,11 @@ impl OrphanController {
         tracing::debug!(owned = scan.owned, orphans = scan.orphans.len(), "scanned for orphans");
     }
 
+    /// Logs an orphan, and emits an event about it.
     fn report_orphan(&self, orphan: &Orphan) {
         let Orphan { object, reason } = orphan;
-        let owner = report::owner(&object.owner);
-        tracing::warn!(kind = %object.kind, id = %object.id, owner, cause = %reason, "cloud object is an orphan");
+        let owner = report::format_owner(&object.owner);
+        tracing::warn!(kind = %object.kind, id = %object.id, owner, %reason, "cloud object is an orphan");
         if let Some(owner_ref) = object_ref(&object.owner) {
             let note =
                 format!("{} {} was made for this object, but {reason}", object.kind, object.id);
@@ -154,7 +149,8 @@ impl OrphanController {
         }
     }
 
-    /// Deletes the orphans that are old enough, one after the other.
+    /// Deletes the orphans that are old enough, one after the other. Deletes none if so many are
+    /// orphans that something else must be wrong.
     async fn collect(&self, history: &OrphanHistory, scan: &OrphanScan) {
         let due: Vec<&Orphan> = scan
             .orphans
@@ -164,13 +160,14 @@ impl OrphanController {
         if due.is_empty() {
             return;
         }
-        if let Some(why) = refuse_collection(scan.orphans.len(), scan.in_use, &scan.live_owners) {
+        let refusal = refuse_collection(scan.orphans.len(), scan.with_owner, &scan.live_owners);
+        if let Some(reason) = refusal {
             for _ in &due {
-                self.metrics.collected(CollectResult::Refused);
+                self.metrics.count_collected(CollectResult::Refused);
             }
             tracing::error!(
                 orphans = scan.orphans.len(),
-                why,
+                reason,
                 "orphans are not deleted; if they should be, use the subcommand orphans"
             );
             return;
@@ -186,7 +183,7 @@ impl OrphanController {
     fn is_old_enough(&self, history: &OrphanHistory, orphan: &Orphan) -> bool {
         let seen_for = history
             .first_seen
-            .get(&key(&orphan.object))
+            .get(&object_key(&orphan.object))
             .map(Instant::elapsed)
             .unwrap_or_default();
         orphan.age(self.clock.now(), seen_for) >= self.config.minimum_age
@@ -194,8 +191,8 @@ impl OrphanController {
 
     async fn collect_one(&self, orphan: &Orphan) {
         let OwnedObject { kind, id, owner, .. } = &orphan.object;
-        let owner = report::owner(owner);
-        let outcome = match self
+        let owner = report::format_owner(owner);
+        let result = match self
             .scanner
             .collect(orphan, Instant::now() + DELETE_TIMEOUT)
             .await
@@ -204,8 +201,8 @@ impl OrphanController {
                 tracing::warn!(%kind, %id, owner, "orphan was deleted");
                 CollectResult::Deleted
             }
-            Ok(CollectOutcome::Pending(why)) => {
-                tracing::info!(%kind, %id, owner, %why, "orphan is not deleted yet");
+            Ok(CollectOutcome::Pending(reason)) => {
+                tracing::info!(%kind, %id, owner, %reason, "orphan is not deleted yet");
                 CollectResult::Pending
             }
             Ok(CollectOutcome::StillInUse) => {
@@ -213,14 +210,14 @@ impl OrphanController {
                 CollectResult::StillInUse
             }
             Err(error) => {
-                tracing::warn!(%kind, %id, owner, error = chain(&error), "orphan could not be deleted");
+                tracing::warn!(%kind, %id, owner, error = chain(&error), "failed to delete orphan");
                 CollectResult::Failed
             }
         };
-        self.metrics.collected(outcome);
+        self.metrics.count_collected(result);
     }
 }
 
-fn key(object: &OwnedObject) -> Key {
+fn object_key(object: &OwnedObject) -> ObjectKey {
     (object.kind.clone(), object.id.clone())
 }

@@ -1,4 +1,5 @@
-//! Which cloud objects are orphans, and whether these may be deleted automatically.
+//! Decides which cloud objects are orphans, and whether they may be deleted automatically. Pure
+//! functions.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,21 +15,21 @@ use crate::{
     provider::{OwnedObject, Owner},
 };
 
-/// This many orphans, if they are more than half of all objects, are more likely an error about the
-/// cluster than real orphans.
+/// The number of orphans from which on they are suspected to be none, if they are more than half of
+/// all objects. The cause is then more likely an error.
 const MASS_ORPHAN_THRESHOLD: usize = 3;
 
 /// The Services and Nodes that cloud objects can belong to.
 #[derive(Clone, Debug, Default)]
 pub struct LiveOwners {
-    /// UIDs of Services that are of type LoadBalancer or have its finalizer, by `namespace/name`.
+    /// The UIDs of the Services that need cloud objects, by `namespace/name`.
     services: HashMap<Arc<str>, Box<str>>,
     nodes: HashSet<Arc<str>>,
 }
 
 impl LiveOwners {
-    /// Collects the owners from the existing Services and Nodes. Services that are not of type
-    /// LoadBalancer and do not have its finalizer need no cloud objects and are left out.
+    /// Collects the owners from the existing Services and Nodes. A Service only counts if it has
+    /// type LoadBalancer or our finalizer; others need no cloud objects.
     pub fn new<S, N>(
         services: impl IntoIterator<Item = S>,
         nodes: impl IntoIterator<Item = N>,
@@ -53,8 +54,9 @@ impl LiveOwners {
         live_owners
     }
 
-    /// Returns why the objects of this owner are orphans; `None` if they are needed, or if that is
-    /// unknown: what belongs to the cluster as a whole is needed as long as the cluster exists.
+    /// Returns the reason why the objects of this owner are orphans; `None` if they may be needed.
+    ///
+    /// Objects that belong to the cluster as a whole are never orphans.
     pub fn orphan_reason(&self, owner: &Owner) -> Option<OrphanReason> {
         match owner {
             Owner::Cluster => None,
@@ -73,13 +75,12 @@ impl LiveOwners {
     }
 }
 
-/// Why an object is an orphan.
+/// The reason why an object is an orphan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OrphanReason {
-    /// The Service does not exist, or it is not of type LoadBalancer and does not wait for a load
-    /// balancer to be deleted.
+    /// The Service does not exist, or it has neither type LoadBalancer nor our finalizer.
     NoService,
-    /// A Service of this name exists, but it is another one: its UID differs.
+    /// The Service of this name is another one, with another UID.
     OtherService,
     /// The Node does not exist.
     NoNode,
@@ -100,18 +101,18 @@ impl fmt::Display for OrphanReason {
 pub struct Orphan {
     /// The cloud object.
     pub object: OwnedObject,
-    /// Why it is an orphan.
+    /// The reason why it is an orphan.
     pub reason: OrphanReason,
 }
 
 impl Orphan {
-    /// Returns its minimum age: since the cloud created it or, if that is unknown, for as long as
-    /// it has been seen.
+    /// Returns the age of the object. If the cloud does not report its creation time, this is the
+    /// time for which it has been seen.
     pub fn age(&self, now: Timestamp, seen_for: Duration) -> Duration {
         let Some(created) = self.object.created else {
             return seen_for;
         };
-        // A creation time in the future counts as now: the cloud's clock is ahead.
+        // If the cloud's clock is ahead, the creation time may be in the future. It counts as now.
         Duration::try_from(now.duration_since(created)).unwrap_or_default()
     }
 }
@@ -131,11 +132,11 @@ pub fn find_orphans(
     orphans
 }
 
-/// Returns why these orphans must not be deleted unattended, if there is a reason. An API server
-/// that was restored empty, or a manager that was pointed at another cluster, makes orphans of
-/// everything.
+/// Returns the reason why these orphans must not be deleted automatically; `None` if they may be.
 ///
-/// `with_owner`: how many objects were made for a Service or a Node.
+/// If an API server was restored empty, or the manager was pointed at another cluster, everything
+/// looks like an orphan. `with_owner` is the number of objects that were created for a Service or a
+/// Node, orphans included.
 pub fn refuse_collection(
     orphans: usize,
     with_owner: usize,
@@ -145,7 +146,7 @@ pub fn refuse_collection(
         return Some("the cluster has no Service of type LoadBalancer at all");
     }
     if orphans >= MASS_ORPHAN_THRESHOLD && orphans * 2 > with_owner {
-        return Some("more than half of what the cluster owns would go");
+        return Some("more than half of the cluster's objects would be deleted");
     }
     None
 }

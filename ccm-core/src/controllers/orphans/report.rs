@@ -1,4 +1,4 @@
-//! The report of the subcommand `orphans`: a table for people, JSON for programs.
+//! The report of the subcommand `orphans`, as a table for people and as JSON for programs.
 
 use std::fmt::Write as _;
 
@@ -11,37 +11,37 @@ use super::{
 };
 use crate::{config::duration, error::chain, provider::Owner};
 
-/// Columns of the table.
+/// The number of columns of the table.
 const COLUMNS: usize = 6;
 
-/// The orphans of a cluster, and what was done about them.
+/// The orphans of a cluster, and what was done about each.
 #[derive(Debug)]
 pub struct OrphanReport {
-    /// `--cluster-name`.
+    /// The name of the cluster (`--cluster-name`).
     pub cluster: String,
-    /// The cluster ID in the cloud, which has to be confirmed before orphans are deleted.
+    /// The cluster ID in the cloud, which the user has to confirm before orphans are deleted.
     pub cluster_id: Box<str>,
-    /// How many objects the cluster owns.
+    /// The number of objects that the cluster owns.
     pub owned: usize,
-    /// When the scan was made.
+    /// The time of the scan.
     pub at: Timestamp,
-    /// The orphans, each with what was done about it.
+    /// The orphans, and what was done about each.
     pub orphans: Vec<(Orphan, OrphanAction)>,
 }
 
-/// What was done about an orphan.
+/// The action that was taken on an orphan.
 #[derive(Debug)]
 pub enum OrphanAction {
-    /// Nothing, because no deletion was requested.
+    /// None, because no deletion was requested.
     Listed,
-    /// Nothing, because it is younger than the minimum age, or its age is not known.
+    /// None, because the orphan is younger than the minimum age, or its age is unknown.
     TooYoung,
-    /// A deletion was attempted.
+    /// An attempt to delete the orphan.
     Collected(Result<CollectOutcome, OrphanScanError>),
 }
 
 impl OrphanAction {
-    /// Tells whether the orphan still exists, as an orphan.
+    /// Returns true if the orphan still exists and still is an orphan.
     fn is_remaining(&self) -> bool {
         !matches!(self, Self::Collected(Ok(CollectOutcome::Deleted | CollectOutcome::StillInUse)))
     }
@@ -57,10 +57,10 @@ impl OrphanAction {
         }
     }
 
-    /// Returns details of the state, if there are any.
+    /// Returns the reason for the state, if there is one.
     fn detail(&self) -> Option<String> {
         match self {
-            Self::Collected(Ok(CollectOutcome::Pending(why))) => Some(why.to_string()),
+            Self::Collected(Ok(CollectOutcome::Pending(reason))) => Some(reason.to_string()),
             Self::Collected(Err(error)) => Some(chain(error)),
             _ => None,
         }
@@ -86,11 +86,12 @@ impl OrphanReport {
 
     /// Formats the report as a table with a summary below.
     pub fn table(&self) -> String {
+        // Format the orphans, if there are any.
         let mut rows = vec![["KIND", "ID", "MADE FOR", "AGE", "WHY", "STATE"].map(str::to_owned)];
         rows.extend(
             self.orphans
                 .iter()
-                .map(|(orphan, action)| self.row(orphan, action)),
+                .map(|(orphan, action)| self.format_row(orphan, action)),
         );
         let mut text = String::new();
         if rows.len() > 1 {
@@ -105,12 +106,12 @@ impl OrphanReport {
                 text.push('\n');
             }
         }
+        // Add the summary.
         let cluster_id = if *self.cluster_id == *self.cluster {
             String::new()
         } else {
             format!(", in the cloud {:?}", self.cluster_id)
         };
-        // Writing to a `String` does not fail.
         let _ = writeln!(
             text,
             "cluster {:?}{cluster_id}: {} of {} cloud objects are orphans, {} left",
@@ -133,9 +134,13 @@ impl OrphanReport {
         text
     }
 
-    fn row(&self, Orphan { object, reason }: &Orphan, action: &OrphanAction) -> [String; COLUMNS] {
+    fn format_row(
+        &self,
+        Orphan { object, reason }: &Orphan,
+        action: &OrphanAction,
+    ) -> [String; COLUMNS] {
         let age = match object.created {
-            Some(created) => age(self.at, created),
+            Some(created) => format_age(self.at, created),
             None => "unknown".to_owned(),
         };
         let state = match action.detail() {
@@ -145,7 +150,7 @@ impl OrphanReport {
         [
             object.kind.to_string(),
             object.id.to_string(),
-            owner(&object.owner),
+            format_owner(&object.owner),
             age,
             reason.to_string(),
             state,
@@ -197,7 +202,7 @@ fn column_widths(rows: &[[String; COLUMNS]]) -> [usize; COLUMNS] {
 }
 
 /// Formats an owner for people.
-pub(crate) fn owner(owner: &Owner) -> String {
+pub(crate) fn format_owner(owner: &Owner) -> String {
     match owner {
         Owner::Cluster => "the cluster".to_owned(),
         Owner::Service { namespace, name, .. } => format!("Service {namespace}/{name}"),
@@ -205,8 +210,8 @@ pub(crate) fn owner(owner: &Owner) -> String {
     }
 }
 
-/// Formats the time since the creation in whole seconds; never negative.
-fn age(now: Timestamp, created: Timestamp) -> String {
+/// Formats the time since the creation in whole seconds. A time in the future counts as now.
+fn format_age(now: Timestamp, created: Timestamp) -> String {
     let seconds = now
         .duration_since(created)
         .as_secs()

@@ -22,14 +22,14 @@ use crate::{
     },
 };
 
-/// Timeout of one provider call.
+/// The timeout of one provider call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
-/// Minimum interval between two requests about one object, even if the provider names a shorter
-/// one.
+/// The minimum interval between two requests to delete one object, even if the provider requests a
+/// shorter one.
 const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the cloud is listed to check that deleted objects are gone, and the delay between; a
-/// listing may lag.
+/// The maximum number of listings to check that deleted objects are gone. A listing may lag.
 const MAX_LISTINGS: usize = 7;
+/// The delay between these listings.
 const LISTING_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Compares the objects in the cloud with the cluster.
@@ -41,58 +41,61 @@ pub(crate) struct OrphanScanner {
     pub(crate) node_fields: NodeFields,
     pub(crate) api: ApiClient,
     pub(crate) events: EventRecorder,
-    /// Template of the `Op` of each provider call.
+    /// The template for the `Op` of each provider call.
     pub(crate) op: Op,
     pub(crate) cloud: CloudMetrics,
 }
 
-/// Result of a scan.
+/// The result of a scan.
 #[derive(Clone, Debug, Default)]
 pub struct OrphanScan {
-    /// How many objects the cluster owns.
+    /// The number of objects that the cluster owns.
     pub owned: usize,
-    /// How many of them were made for a Service or a Node, orphans included.
-    pub in_use: usize,
-    /// The orphans among them.
+    /// The number of those that were created for a Service or a Node, orphans included.
+    pub with_owner: usize,
+    /// The orphans among the objects.
     pub orphans: Vec<Orphan>,
     /// The Services and Nodes that the objects were compared with.
     pub(crate) live_owners: LiveOwners,
 }
 
-/// Result of deleting an orphan.
+/// The outcome of deleting an orphan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CollectOutcome {
-    /// It is deleted.
+    /// The object is deleted.
     Deleted,
-    /// The cloud had not finished at the deadline or when the process stopped; what it waits for.
+    /// The cloud had not finished at the deadline or when the process stopped. Contains what it
+    /// waits for.
     Pending(Box<str>),
-    /// It is not an orphan any more, because a Service or Node needs it. It was not changed.
+    /// The object was not changed, because a Service or Node needs it again.
     StillInUse,
 }
 
-/// Why a scan or a deletion failed.
+/// An error of a scan or a deletion.
 #[derive(Debug, thiserror::Error)]
 pub enum OrphanScanError {
-    /// The API server could not be asked whether its owner exists.
-    #[error("whether its owner still exists could not be confirmed")]
+    /// The API server did not answer whether the owner exists.
+    #[error("failed to check whether its owner still exists")]
     OwnerUnknown(#[source] ApiError),
     /// The cloud rejected the request or failed.
     #[error(transparent)]
     Cloud(#[from] CloudError),
-    /// The provider reported an object as deleted, but still lists it.
-    #[error("it is said to be deleted, but is still listed")]
+    /// The provider reported an object as deleted but still lists it.
+    #[error("the provider reported it as deleted, but still lists it")]
     StillListed,
-    /// It is unknown whether an object that was reported as deleted is gone.
-    #[error("it is said to be deleted, but whether it is gone could not be found out")]
+    /// The provider reported an object as deleted, but the listing to confirm that failed.
+    #[error("the provider reported it as deleted, but that could not be confirmed")]
     DeletionUnconfirmed(#[source] CloudError),
 }
 
 impl OrphanScanner {
     /// Compares the objects in the cloud with the Services and Nodes of the cluster.
     ///
-    /// The cloud is listed first, because an object is younger than the Service that it was made
-    /// for. The caches may lag nevertheless, so each orphan is confirmed with the API server.
+    /// The cloud is listed before the caches are read, because an object is younger than the Service
+    /// that it was created for. The caches may lag nevertheless, so the API server has to confirm
+    /// each orphan.
     pub(crate) async fn scan(&self) -> Result<OrphanScan, OrphanScanError> {
+        // Find the orphans according to the caches.
         let owned = self.list(Instant::now() + CALL_TIMEOUT).await?;
         let live_owners = LiveOwners::new(self.services.list(), self.nodes.list());
         let owned_count = owned.len();
@@ -101,12 +104,13 @@ impl OrphanScanner {
             .filter(|object| object.owner != Owner::Cluster)
             .count();
         let mut orphans = find_orphans(owned, &live_owners);
+        // Keep those that the API server confirms. Each owner is only read once.
         let mut confirmed_reasons = HashMap::new();
         for orphan in &orphans {
             let owner = &orphan.object.owner;
             if !confirmed_reasons.contains_key(owner) {
                 let reason = self
-                    .confirmed_reason(owner)
+                    .read_orphan_reason(owner)
                     .await
                     .map_err(OrphanScanError::OwnerUnknown)?;
                 confirmed_reasons.insert(owner.clone(), reason);
@@ -117,63 +121,69 @@ impl OrphanScanner {
                 .get(&orphan.object.owner)
                 .is_some_and(Option::is_some)
         });
-        Ok(OrphanScan { owned: owned_count, in_use: with_owner, orphans, live_owners })
+        Ok(OrphanScan { owned: owned_count, with_owner, orphans, live_owners })
     }
 
-    /// Deletes an orphan, if the API server confirms that it still is one, and waits for the cloud
-    /// until `limit`.
+    /// Deletes an orphan, if the API server confirms that it still is one. Waits for the cloud until
+    /// `deadline`.
     pub(crate) async fn collect(
         &self,
         orphan: &Orphan,
-        limit: Instant,
+        deadline: Instant,
     ) -> Result<CollectOutcome, OrphanScanError> {
         let object = &orphan.object;
-        let mut waits_for = Box::from("the time limit was reached");
+        let mut pending_reason = Box::from("the time limit was reached");
         loop {
-            if Instant::now() >= limit {
-                return Ok(CollectOutcome::Pending(waits_for));
+            if Instant::now() >= deadline {
+                return Ok(CollectOutcome::Pending(pending_reason));
             }
-            // Confirmed before each request: a Service may be created while the cloud is still
-            // deleting.
-            let reason = self
-                .confirmed_reason(&object.owner)
+            // Confirm this before each request, because a Service may be created while the cloud is
+            // still deleting the object.
+            let orphan_reason = self
+                .read_orphan_reason(&object.owner)
                 .await
                 .map_err(OrphanScanError::OwnerUnknown)?;
-            if reason.is_none() {
+            if orphan_reason.is_none() {
                 return Ok(CollectOutcome::StillInUse);
             }
-            let Progress::Pending { after, why } = self.delete(object, limit).await? else {
+            // Send the request, and wait until the provider wants the next one.
+            let Progress::Pending { after, why: reason } = self.delete(object, deadline).await?
+            else {
                 return Ok(CollectOutcome::Deleted);
             };
             let delay = after.max(MIN_POLL_INTERVAL);
-            if self.op.is_cancelled() || Instant::now() + delay > limit {
-                return Ok(CollectOutcome::Pending(why));
+            if self.op.is_cancelled() || Instant::now() + delay > deadline {
+                return Ok(CollectOutcome::Pending(reason));
             }
             tokio::select! {
-                () = self.op.cancelled() => return Ok(CollectOutcome::Pending(why)),
-                () = tokio::time::sleep(delay) => waits_for = why,
+                () = self.op.cancelled() => return Ok(CollectOutcome::Pending(reason)),
+                () = tokio::time::sleep(delay) => pending_reason = reason,
             }
         }
     }
 
-    async fn delete(&self, object: &OwnedObject, limit: Instant) -> Result<Progress, CloudError> {
-        self.call("delete_owned", limit, |inventory, op| async move {
+    async fn delete(
+        &self,
+        object: &OwnedObject,
+        deadline: Instant,
+    ) -> Result<Progress, CloudError> {
+        self.call("delete_owned", deadline, |inventory, op| async move {
             let op = self.with_events(op, &object.owner);
             inventory.delete_owned(&op, object).await
         })
         .await
     }
 
-    /// Returns which of these objects, reported as deleted, are still listed. Lists several times,
-    /// until `limit`.
-    pub(crate) async fn still_listed(
+    /// Returns the IDs of deleted objects that the cloud still lists. Lists the cloud until there
+    /// are none, a few times and at most until `deadline`.
+    pub(crate) async fn find_still_listed(
         &self,
         deleted: &[OwnedObject],
-        limit: Instant,
+        deadline: Instant,
     ) -> Result<HashSet<Box<str>>, CloudError> {
-        let mut rounds = 0;
+        let mut listings = 0;
         loop {
-            let listed = self.list(limit).await?;
+            let listed = self.list(deadline).await?;
             let mut still_listed = HashSet::new();
             for object in deleted {
                 let is_listed = listed
@@ -183,38 +193,37 @@ impl OrphanScanner {
                     still_listed.insert(object.id.clone());
                 }
             }
-            rounds += 1;
-            if still_listed.is_empty()
-                || rounds == MAX_LISTINGS
-                || Instant::now() + LISTING_INTERVAL > limit
-                || self.op.is_cancelled()
-            {
+            listings += 1;
+            let is_last = listings == MAX_LISTINGS
+                || Instant::now() + LISTING_INTERVAL > deadline
+                || self.op.is_cancelled();
+            if still_listed.is_empty() || is_last {
                 return Ok(still_listed);
             }
             tokio::time::sleep(LISTING_INTERVAL).await;
         }
     }
 
-    async fn list(&self, limit: Instant) -> Result<Vec<OwnedObject>, CloudError> {
+    async fn list(&self, deadline: Instant) -> Result<Vec<OwnedObject>, CloudError> {
         self.call(
             "list_owned",
-            limit,
+            deadline,
             |inventory, op| async move { inventory.list_owned(&op).await },
         )
         .await
     }
 
-    /// Returns the cluster ID in the cloud.
-    pub(crate) fn cluster(&self) -> Box<str> {
+    /// Returns the cluster ID in the cloud; empty if the provider has no inventory.
+    pub(crate) fn cluster_id(&self) -> Box<str> {
         match self.provider.inventory() {
             Some(inventory) => inventory.cluster_id(&self.op),
             None => Box::default(),
         }
     }
 
-    /// Asks the API server, not a cache, why the objects of this owner are orphans; `None` if they
-    /// are needed.
-    async fn confirmed_reason(&self, owner: &Owner) -> Result<Option<OrphanReason>, ApiError> {
+    /// Returns the reason why the objects of this owner are orphans, according to the API server
+    /// instead of the caches; `None` if they are needed.
+    async fn read_orphan_reason(&self, owner: &Owner) -> Result<Option<OrphanReason>, ApiError> {
         let live_owners = match owner {
             Owner::Cluster => LiveOwners::default(),
             Owner::Service { namespace, name, .. } => {
@@ -239,18 +248,21 @@ impl OrphanScanner {
         }
     }
 
-    /// Calls the provider with a deadline and counts the call. Returns even if the provider hangs.
+    /// Calls the provider and counts the call. Returns at the deadline even if the provider hangs.
     async fn call<'a, T, F>(
         &'a self,
         operation: &'static str,
-        limit: Instant,
+        deadline: Instant,
         call: impl FnOnce(&'a dyn Inventory, Op) -> F,
     ) -> Result<T, CloudError>
     where
         F: Future<Output = Result<T, CloudError>>,
     {
         let started = Instant::now();
-        let op = self.op.clone().for_call(limit.min(started + CALL_TIMEOUT));
+        let op = self
+            .op
+            .clone()
+            .for_call(deadline.min(started + CALL_TIMEOUT));
         let call_inventory = async {
             let Some(inventory) = self.provider.inventory() else {
                 return Err(CloudError::new(
@@ -270,8 +282,8 @@ impl OrphanScanner {
     }
 }
 
-/// Returns `None` if the API server proves that the object does not exist; every other failure
-/// stays an error.
+/// Returns `None` if the API server reports that the object does not exist. Other errors stay
+/// errors.
 fn none_if_not_found<T>(found: Result<T, ApiError>) -> Result<Option<Arc<T>>, ApiError> {
     match found {
         Ok(found) => Ok(Some(Arc::new(found))),
@@ -280,7 +292,7 @@ fn none_if_not_found<T>(found: Result<T, ApiError>) -> Result<Option<Arc<T>>, Ap
     }
 }
 
-/// Returns the object that events about an owner are recorded on; it may not exist.
+/// Returns a reference for events about an owner, which may no longer exist.
 pub(crate) fn object_ref(owner: &Owner) -> Option<ObjectRef> {
     match owner {
         Owner::Cluster => None,

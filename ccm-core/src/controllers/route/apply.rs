@@ -1,4 +1,4 @@
-//! Sends changes to the cloud in batches. Each change has its own result.
+//! Sends changes of routes to the cloud in batches. Each change has its own result.
 
 use std::time::Duration;
 
@@ -12,19 +12,20 @@ use crate::{
     telemetry::controller_metrics::call_span,
 };
 
-/// Maximum of changes in one call. In larger batches the first results wait for the last.
+/// The maximum number of changes in one call. In a larger batch, the first results would wait too
+/// long for the last.
 const MAX_BATCH: usize = 100;
-/// Maximum of calls in flight. Upstream sends up to 200 changes at a time, each in its own call
-/// (W17c).
+/// The maximum number of calls in flight. Upstream sends up to 200 changes at a time, each in its
+/// own call.
 const MAX_CALLS: usize = 4;
 
-/// Result of a change.
+/// The result of a change.
 pub(super) struct ChangeResult {
     pub(super) change: RouteChange,
-    /// `None` if it was not sent, or was given up because the process is stopping or no longer the
-    /// leader.
+    /// `None` if the change was not sent, or was abandoned because the process is stopping or no
+    /// longer the leader.
     pub(super) result: Option<Result<(), CloudError>>,
-    /// Duration of the call that contained it.
+    /// The duration of the call that contained the change.
     pub(super) duration: Duration,
 }
 
@@ -39,27 +40,28 @@ impl ChangeResult {
 }
 
 impl RouteController {
-    /// Applies changes that do not depend on each other. They are sent in this order.
+    /// Applies changes that do not depend on each other. They are sent in the given order.
     pub(super) async fn apply(
         &self,
         trigger: SyncTrigger,
         changes: Vec<RouteChange>,
     ) -> Vec<ChangeResult> {
-        let calls = stream::iter(batches(changes))
+        let calls = stream::iter(split_into_batches(changes))
             .map(|batch| self.apply_batch(trigger, batch))
             .buffered(MAX_CALLS);
         calls.flat_map(stream::iter).collect().await
     }
 
+    /// Applies a batch in one call, unless the cloud is throttling or the process is stopping.
     async fn apply_batch(
         &self,
         trigger: SyncTrigger,
         batch: Vec<RouteChange>,
     ) -> Vec<ChangeResult> {
+        // Check the throttling just before the call, because an earlier batch may have changed it.
         let started = Instant::now();
         let generation = {
             let throttle = self.throttle.lock();
-            // Checked just before the batch is sent: an earlier call may have been throttled.
             if throttle.until().is_some_and(|until| until > started) || self.op.is_cancelled() {
                 return batch.into_iter().map(ChangeResult::not_sent).collect();
             }
@@ -71,6 +73,7 @@ impl RouteController {
             .for_call(started + CALL_TIMEOUT)
             .with_reason(trigger.reason());
         let results = self.call_apply(&op, &batch).await;
+        // Record the errors for the throttling and the metrics.
         let duration = started.elapsed();
         let errors: Vec<&CloudError> = results
             .iter()
@@ -96,7 +99,7 @@ impl RouteController {
             .collect()
     }
 
-    /// Calls the provider. Returns one result per change, even if the provider does not.
+    /// Calls the provider and returns one result per change, even if the provider does not.
     async fn call_apply(&self, op: &Op, batch: &[RouteChange]) -> Vec<Result<(), CloudError>> {
         let Some(routes) = self.ctx.provider.routes() else {
             return vec![
@@ -110,23 +113,24 @@ impl RouteController {
             .await;
         let results = match answers {
             Ok(results) if results.len() == batch.len() => results,
-            // It is unknown which result belongs to which change, so none of them counts.
+            // It is unknown which result belongs to which change, so all of them count as failed.
             Ok(results) => {
-                let got = results.len();
-                let want = batch.len();
                 let error = CloudError::transient(format!(
-                    "provider answered {got} of {want} route changes"
+                    "provider answered {} of {} route changes",
+                    results.len(),
+                    batch.len()
                 ));
-                vec![Err(error); want]
+                vec![Err(error); batch.len()]
             }
             Err(error) => vec![Err(error); batch.len()],
         };
         results
             .into_iter()
-            .map(|result| result.map_err(|error| op.as_timeout(error, no_response_error)))
+            .map(|result| result.map_err(|error| op.as_timeout(error, timeout_message)))
             .collect()
     }
 
+    /// Counts the result of a change.
     fn record_result(
         &self,
         change: RouteChange,
@@ -135,7 +139,7 @@ impl RouteController {
     ) -> ChangeResult {
         let is_deletion = matches!(change, RouteChange::Delete(_));
         let result = match result {
-            // The route to be deleted does not exist.
+            // The route no longer exists, so it counts as deleted.
             Err(error) if is_deletion && error.kind() == ErrorKind::NotFound => Ok(()),
             Err(error) if matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Canceled) => {
                 return ChangeResult { change, result: None, duration };
@@ -147,14 +151,14 @@ impl RouteController {
     }
 }
 
-/// Returns what is missing when a call was given up.
-pub(super) fn no_response_error() -> String {
+/// Returns the error message of a call that timed out.
+pub(super) fn timeout_message() -> String {
     "no answer about routes".to_owned()
 }
 
-/// Splits changes into batches. Each batch has its own allocation: one that was split off the rest
-/// would keep the capacity of all.
-fn batches(changes: Vec<RouteChange>) -> Vec<Vec<RouteChange>> {
+/// Splits changes into batches. Each batch has its own allocation, because `Vec::split_off` would
+/// leave the capacity of the whole list with the first one.
+fn split_into_batches(changes: Vec<RouteChange>) -> Vec<Vec<RouteChange>> {
     let mut batches = Vec::with_capacity(changes.len().div_ceil(MAX_BATCH));
     let mut changes = changes.into_iter();
     while changes.len() > 0 {
@@ -183,7 +187,7 @@ mod tests {
         };
         for count in [0, 1, 99, 100, 101, 250, 1000] {
             let changes: Vec<_> = (0..count).map(change).collect();
-            let batches = batches(changes.clone());
+            let batches = split_into_batches(changes.clone());
             assert_eq!(batches.concat(), changes);
             assert_eq!(batches.len(), count.div_ceil(MAX_BATCH));
             assert!(

@@ -1,4 +1,4 @@
-//! Back-off of single changes: a failed change is retried by itself and does not delay others.
+//! The back-off of single changes. A change that failed does not delay others.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -13,25 +13,26 @@ use crate::{
     runtime::work_queue::Backoff,
 };
 
-/// Back-off of a change that may succeed the next time.
+/// The back-off of a change that may succeed the next time.
 const BACKOFF: Backoff = Backoff {
     first: Duration::from_millis(500),
     cap: Duration::from_secs(60),
 };
-/// Back-off of an error that only a person can fix. It ends at once when the node changes or, if a
-/// quota was exceeded, when a route is deleted.
+/// The back-off after an error that only a person can fix. It ends early when the node changes, or
+/// when a route is deleted after a quota was exceeded.
 const LONG_BACKOFF: Duration = Duration::from_secs(300);
-/// Failures in a row before a transient error is reported by an event on the node.
+/// The number of consecutive failures after which a transient error is reported by an event of the
+/// node.
 const FAILURES_BEFORE_EVENT: u32 = 3;
-/// Event reason of a route that could not be created, as upstream.
+/// The event reason of a route that was not created, as upstream.
 const FAILED_TO_CREATE: &str = "FailedToCreateRoute";
 
-/// Identifies a change.
+/// The identity of a change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum ChangeKey {
-    /// Creation of a route: UID of its node, and destination.
+    /// The creation of a route, by the UID of its node and the destination.
     Create(Box<str>, IpNet),
-    /// Deletion of a route: its name, and destination.
+    /// The deletion of a route, by its name and destination.
     Delete(Box<str>, IpNet),
 }
 
@@ -44,12 +45,13 @@ impl ChangeKey {
         Self::Delete(route.name.clone(), route.destination)
     }
 
-    fn is_for(&self, uid: &str) -> bool {
+    /// Returns true if this is a creation for the node with this UID.
+    fn is_creation_for(&self, uid: &str) -> bool {
         matches!(self, Self::Create(owner, _) if **owner == *uid)
     }
 }
 
-/// The changes whose last attempt failed. Times are counted from a start that all of them share.
+/// The changes whose last attempt failed. Times are durations since the start of the controller.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeBackoff(BTreeMap<ChangeKey, FailedChange>);
 
@@ -62,24 +64,25 @@ struct FailedChange {
 }
 
 impl ChangeBackoff {
-    /// Tells whether the change is deferred.
+    /// Returns true if the change is deferred.
     pub(crate) fn is_backed_off(&self, key: &ChangeKey, now: Duration) -> bool {
         self.0
             .get(key)
             .is_some_and(|failure| failure.retry_at > now)
     }
 
-    /// Returns when the next change is due, or was due.
+    /// Returns the time at which the first change is to be retried, which may be over.
     pub(crate) fn next_retry(&self) -> Option<Duration> {
         self.0.values().map(|failure| failure.retry_at).min()
     }
 
-    /// Returns how many changes failed last time.
+    /// Returns the number of changes whose last attempt failed.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Counts a failure. Returns the reason of the event to emit, once for each node and reason.
+    /// Counts a failure. Returns the reason of the event to emit, if one is due: one for each node
+    /// and reason.
     pub(crate) fn record_failure(
         &mut self,
         key: ChangeKey,
@@ -88,7 +91,7 @@ impl ChangeBackoff {
     ) -> Option<&'static str> {
         let kind = error.kind();
         let reason = error.reason().unwrap_or(FAILED_TO_CREATE);
-        // One event on a node covers all its routes that fail for the same reason.
+        // One event covers all routes of a node that fail for the same reason.
         let needs_no_event = match &key {
             ChangeKey::Create(uid, _) => self
                 .for_node(uid)
@@ -107,11 +110,11 @@ impl ChangeBackoff {
             ErrorKind::InvalidInput | ErrorKind::QuotaExceeded | ErrorKind::NotImplemented => {
                 LONG_BACKOFF
             }
-            // Changes that failed together are retried together, because they are sent together.
+            // Changes that failed together are retried together, so that they share a batch.
             _ => BACKOFF.shared_delay(failure.count, now),
         });
         failure.retry_at = now + delay;
-        // A transient error often affects every node, so it is not reported on all of them at once.
+        // A transient error often affects all nodes, so it is not reported on the first failure.
         if needs_no_event || (is_transient(kind) && failure.count < FAILURES_BEFORE_EVENT) {
             return None;
         }
@@ -123,7 +126,7 @@ impl ChangeBackoff {
     pub(crate) fn record_success(&mut self, key: &ChangeKey) {
         self.0.remove(key);
         if let ChangeKey::Delete(..) = key {
-            // The quota has room again.
+            // The deletion made room for routes that exceeded the quota.
             for failure in self.0.values_mut() {
                 if failure.kind == ErrorKind::QuotaExceeded {
                     failure.retry_at = Duration::ZERO;
@@ -132,30 +135,30 @@ impl ChangeBackoff {
         }
     }
 
-    /// Makes all creations for this node due: something about the node has changed.
+    /// Ends the back-off of all creations for a node, because the node has changed.
     pub(crate) fn retry_now(&mut self, uid: &str) {
         for failure in self.for_node(uid) {
             failure.retry_at = Duration::ZERO;
         }
     }
 
-    /// Returns the failed creations for this node. Logarithmic: in an outage this is called for
-    /// every node.
+    /// Returns the failed creations for a node. This takes logarithmic time, because it is called
+    /// for every node during an outage.
     fn for_node<'a>(&'a mut self, uid: &'a str) -> impl Iterator<Item = &'a mut FailedChange> {
         let first = ChangeKey::Create(uid.into(), IpNet::V4(Ipv4Net::default()));
         self.0
             .range_mut(first..)
-            .take_while(move |(key, _)| key.is_for(uid))
+            .take_while(move |(key, _)| key.is_creation_for(uid))
             .map(|(_, failure)| failure)
     }
 
-    /// Removes the changes that are not needed any more.
+    /// Removes the changes that are no longer needed.
     pub(crate) fn retain(&mut self, needed: &HashSet<ChangeKey>) {
         self.0.retain(|key, _| needed.contains(key));
     }
 }
 
-/// Tells whether the error is probably not specific to the node and may go away soon.
+/// Returns true if an error is probably not specific to the node and may go away soon.
 fn is_transient(kind: ErrorKind) -> bool {
     matches!(
         kind,

@@ -1,4 +1,4 @@
-//! Metrics of the route controller: upstream's one, and some of ours.
+//! The metrics of the route controller: one of upstream's, and some of our own.
 
 use prometheus::{IntCounterVec, IntGauge, Registry};
 
@@ -13,11 +13,11 @@ pub(crate) struct RouteMetrics {
     syncs: IntCounterVec,
     changes: IntCounterVec,
     conditions: IntCounterVec,
-    /// Changes that failed and are retried.
+    /// The number of changes that failed and are retried.
     pub(crate) failing: IntGauge,
 }
 
-/// How a reconcile ended.
+/// The outcome of a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SyncOutcome {
     /// At least one change was made.
@@ -27,7 +27,7 @@ pub(crate) enum SyncOutcome {
     Error,
 }
 
-/// Why a reconcile was started.
+/// The trigger of a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SyncTrigger {
     /// The period had ended, or a retry was due.
@@ -46,7 +46,7 @@ impl SyncTrigger {
     }
 }
 
-/// How the write of a condition ended.
+/// The outcome of the write of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConditionWrite {
     Written,

@@ -1,9 +1,9 @@
 //! Creates routes to the nodes' pod CIDRs in the cloud (upstream's `node-route-controller`).
 //!
-//! The routes in the cloud are compared with the nodes' pod CIDRs when a node changes in a way that
-//! matters, and once per period. Missing routes are created and obsolete ones are deleted, in
-//! batches; a change that fails is retried by itself. Each node's condition `NetworkUnavailable`
-//! says whether all its routes exist.
+//! The controller compares the routes in the cloud with the nodes' pod CIDRs once per period, and
+//! whenever a relevant property of a node changes. It creates missing routes and deletes obsolete
+//! ones in batches. A change that fails is retried on its own. The condition `NetworkUnavailable`
+//! of a node says whether all its routes exist.
 
 mod apply;
 mod backoff;
@@ -37,34 +37,34 @@ use crate::{
     runtime::{cache::Change, work_queue::WorkQueue},
 };
 
-/// Timeout of one provider call, after which it counts as failed.
+/// The timeout of one provider call, after which it counts as failed.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Settings of the route controller.
 #[derive(Clone, Debug)]
 pub struct RouteControllerConfig {
-    /// `--cluster-cidr`: the networks within which routes are created and deleted. Empty means no
-    /// routes at all.
+    /// The networks within which routes are created and deleted (`--cluster-cidr`). If there are
+    /// none, no routes are managed.
     pub cluster_cidrs: Vec<IpNet>,
-    /// `--route-reconciliation-period`: time from the start of one reconcile to the start of the
-    /// next.
+    /// The time from the start of one reconcile to the start of the next
+    /// (`--route-reconciliation-period`).
     pub period: Duration,
-    /// Feature gate `CloudControllerManagerWatchBasedRoutesReconciliation`: without a trigger,
-    /// reconciles run only about once an hour, whatever the period.
+    /// True to reconcile only when nodes change, and otherwise about once an hour, whatever the
+    /// period (feature gate `CloudControllerManagerWatchBasedRoutesReconciliation`).
     pub watch_based: bool,
 }
 
-/// The route controller. Must be created before its caches start, so that it sees every change.
+/// The route controller. It must be created before its caches start, so that it sees every change.
 pub struct RouteController {
     ctx: ControllerContext,
     config: RouteControllerConfig,
-    /// Template of the `Op` of each provider call.
+    /// The template for the `Op` of each provider call.
     op: Op,
     cloud: CloudMetrics,
     metrics: RouteMetrics,
     network: NetworkConditions,
-    /// Nodes whose condition may have to be written.
-    conditions: WorkQueue<Arc<str>>,
+    /// The nodes whose condition may have to be written.
+    condition_queue: WorkQueue<Arc<str>>,
     pending_changes: Arc<PendingNodeChanges>,
     throttle: Mutex<Throttle>,
     started_at: Instant,
@@ -75,7 +75,7 @@ impl RouteController {
     /// node controller of the same process.
     ///
     /// # Errors
-    /// When its metrics are registered already.
+    /// Returns an error if the metrics are already registered.
     pub fn new(
         ctx: ControllerContext,
         config: RouteControllerConfig,
@@ -85,12 +85,12 @@ impl RouteController {
     ) -> prometheus::Result<Self> {
         let metrics = RouteMetrics::register(&ctx.metrics)?;
         let pending_changes = Arc::new(PendingNodeChanges::default());
-        let conditions = WorkQueue::named("Routes", &ctx.controller_metrics.queues);
+        let condition_queue = WorkQueue::named("Routes", &ctx.controller_metrics.queues);
         let watcher = NodeWatcher {
             provider: ctx.provider.clone(),
             network: network.clone(),
             pending_changes: pending_changes.clone(),
-            conditions: conditions.clone(),
+            condition_queue: condition_queue.clone(),
         };
         ctx.nodes
             .on_change(move |change| watcher.on_node_change(change));
@@ -101,22 +101,24 @@ impl RouteController {
             cloud,
             metrics,
             network,
-            conditions,
+            condition_queue,
             pending_changes,
             throttle: Mutex::default(),
             started_at: Instant::now(),
         })
     }
 
-    /// Runs until `cancel`. Then starts nothing new, abandons calls that only read, and returns
-    /// when the changes that were requested have been answered.
+    /// Runs the controller until it is cancelled.
+    ///
+    /// It then starts nothing new and abandons calls that only read, but waits for the responses to
+    /// requests that change something.
     pub async fn run(self, cancel: CancellationToken) {
         tokio::join!(self.run_reconcile_loop(&cancel), self.write_conditions(&cancel));
     }
 
-    /// Reconciles whenever there is a reason to.
+    /// Reconciles whenever the schedule says so, until `cancel`.
     async fn run_reconcile_loop(&self, cancel: &CancellationToken) {
-        // Before the cache is synced, a missing node is not a deleted one.
+        // Until the cache is synced, a node that it lacks may exist nevertheless.
         cancel.run_until_cancelled(self.ctx.nodes.synced()).await;
         let mut state = RouteSyncState::new(Instant::now());
         while !cancel.is_cancelled() {
@@ -134,7 +136,8 @@ impl RouteController {
                 }
             }
         }
-        // Returning early would end the process.
+        // If the provider does not implement routes, do not return, because that would end the
+        // process.
         cancel.cancelled().await;
     }
 }
@@ -144,14 +147,14 @@ struct NodeWatcher {
     provider: Arc<dyn CloudProvider>,
     network: NetworkConditions,
     pending_changes: Arc<PendingNodeChanges>,
-    conditions: WorkQueue<Arc<str>>,
+    condition_queue: WorkQueue<Arc<str>>,
 }
 
 impl NodeWatcher {
     fn on_node_change(&self, change: &Change<NodeView>) {
         match change {
-            // A node without pod CIDRs needs no route. An obsolete route can wait for the next
-            // period.
+            // A node without pod CIDRs needs no route. If it has one, the next periodic reconcile
+            // deletes it.
             Change::Added(node) if !node.pod_cidrs.is_empty() => {
                 self.pending_changes
                     .record(&node.name, NodeChangeKind::Routes);
@@ -165,15 +168,16 @@ impl NodeWatcher {
                 if let Some(kind) = self.kind_of_change(old, new) {
                     self.pending_changes.record(&new.name, kind);
                 }
-                // For example, the condition waited for the addresses, which exist now.
+                // The condition may have waited for this change, for example for the addresses.
                 if !self.network.is_up_to_date(new) {
-                    self.conditions.add(new.name.clone());
+                    self.condition_queue.add(new.name.clone());
                 }
             }
         }
     }
 
-    /// Returns what an update affects. Heartbeats and our own writes affect nothing.
+    /// Returns the kind of an update; `None` for one that does not matter, such as a heartbeat or
+    /// our own write.
     fn kind_of_change(&self, old: &NodeView, new: &NodeView) -> Option<NodeChangeKind> {
         let has_pod_cidrs = !old.pod_cidrs.is_empty() || !new.pod_cidrs.is_empty();
         if has_pod_cidrs && self.may_affect_routes(old, new) {

@@ -1,8 +1,8 @@
-//! The condition `NetworkUnavailable`: its desired value, who writes it, and the writes.
+//! Decides who writes the condition `NetworkUnavailable` of a node, and writes it.
 //!
-//! The route controller decides it. The route controller also writes it, unless the node controller
-//! is about to write the addresses of a new node: then the condition is part of that patch, which
-//! saves a write per node.
+//! The route controller decides the desired condition, and usually also writes it. If the node
+//! controller is about to write the addresses of a new node, the condition becomes part of that
+//! patch, which saves a write per node.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -24,23 +24,23 @@ use crate::{
     },
 };
 
-/// Maximum of condition writes in flight. Upstream has no limit (W17c).
+/// The maximum number of condition writes in flight. Upstream has no limit.
 const MAX_WRITES: usize = 16;
-/// Back-off of a condition that could not be written.
+/// The back-off after a condition could not be written.
 const BACKOFF: Backoff = Backoff {
     first: Duration::from_millis(500),
     cap: Duration::from_secs(30),
 };
-/// How long the condition of a new node waits for its addresses to be written. The batched lookup
-/// in the cloud takes less than this, unless the cloud has a problem.
+/// The time for which the condition of a new node waits for the patch of its addresses. Unless the
+/// cloud has a problem, the node controller gets the addresses within this time.
 const ADDRESS_PATCH_WAIT: Duration = Duration::from_secs(3);
-/// How long a write may take to arrive through the watch before it counts as lost.
+/// The time within which a write must arrive through the watch. After that it counts as lost.
 const WATCH_CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
-/// Delay before a node that is being written elsewhere is checked again.
+/// The delay before a node whose condition is being written is checked again.
 const WRITE_CONFLICT_DELAY: Duration = Duration::from_secs(1);
 
-/// Desired condition `NetworkUnavailable` of each node. The route controller fills the table, and
-/// the node controller reads it whenever it writes addresses. Clones share one table.
+/// The desired condition `NetworkUnavailable` of each node. The route controller fills the table,
+/// and the node controller reads it whenever it writes addresses. Clones share one table.
 #[derive(Clone, Debug)]
 pub struct NetworkConditions {
     table: Arc<Mutex<HashMap<Arc<str>, ConditionEntry>>>,
@@ -50,11 +50,10 @@ pub struct NetworkConditions {
 
 #[derive(Debug)]
 struct ConditionEntry {
-    /// UID of the node: the entry does not apply to another node of the same name.
+    /// The UID of the node. The entry does not apply to another node of the same name.
     uid: Box<str>,
     network: NetworkStatus,
-    /// When `network` was decided.
-    since: Instant,
+    decided_at: Instant,
     /// True while the condition is being written.
     write_in_progress: bool,
     unconfirmed: Option<UnconfirmedWrite>,
@@ -63,44 +62,44 @@ struct ConditionEntry {
 /// A write that the watch may not show yet.
 #[derive(Debug)]
 struct UnconfirmedWrite {
-    /// The condition that it replaced.
+    /// The condition that was replaced.
     replaced: Option<NodeCondition>,
     at: Instant,
 }
 
-/// What to do about a node's condition.
+/// The action for the condition of a node.
 #[derive(Debug)]
 pub(crate) enum ConditionAction {
-    /// Nothing: it is as desired, or no desired state is known.
+    /// Do nothing, because the condition is as desired or not decided yet.
     None,
-    /// Check it again after this time.
+    /// Check the condition again after this time.
     RetryAfter(Duration),
-    /// Write it.
+    /// Write the condition.
     Write(ConditionPatch),
 }
 
-/// Exclusive permission to write the condition of one node. If it is dropped before
+/// The exclusive permission to write the condition of one node. If it is dropped before
 /// [`mark_written`](Self::mark_written), the write counts as not done.
 #[derive(Debug)]
 pub(crate) struct ConditionPatch {
     table: Arc<Mutex<HashMap<Arc<str>, ConditionEntry>>>,
     node: Arc<str>,
     uid: Box<str>,
-    /// The condition that it replaces.
+    /// The condition that is replaced.
     replaced: Option<NodeCondition>,
     network: NetworkStatus,
     now: Timestamp,
 }
 
 impl NetworkConditions {
-    /// Creates an empty table. `combines_with_addresses`: whether a node controller in this process
-    /// reads it, so that it makes sense to wait for the addresses.
+    /// Creates an empty table. `combines_with_addresses` must be true if a node controller in this
+    /// process reads the table. Conditions of new nodes then wait for the patch of the addresses.
     pub fn new(clock: WallClock, combines_with_addresses: bool) -> Self {
         Self { table: Arc::default(), clock, combines_with_addresses }
     }
 
-    /// Records the desired condition of a node. Returns whether it has to be written.
-    pub(crate) fn decide(&self, node: &NodeView, network: NetworkStatus) -> bool {
+    /// Records the desired condition of a node. Returns true if it has to be written.
+    pub(crate) fn record_desired(&self, node: &NodeView, network: NetworkStatus) -> bool {
         let mut table = self.table.lock();
         let is_recorded = table
             .get(&node.name)
@@ -109,7 +108,7 @@ impl NetworkConditions {
             let entry = ConditionEntry {
                 uid: node.uid.clone(),
                 network,
-                since: Instant::now(),
+                decided_at: Instant::now(),
                 write_in_progress: false,
                 unconfirmed: None,
             };
@@ -118,12 +117,12 @@ impl NetworkConditions {
         !network.matches_condition(node.network_unavailable.as_ref())
     }
 
-    /// Removes the nodes that are not to be kept.
+    /// Removes the nodes for which `keep` returns false.
     pub(crate) fn retain(&self, keep: impl Fn(&str) -> bool) {
         self.table.lock().retain(|name, _| keep(name));
     }
 
-    /// Tells whether the node shows the desired condition, or none is known.
+    /// Returns true if the node has the desired condition, or if the condition is not decided yet.
     pub(crate) fn is_up_to_date(&self, node: &NodeView) -> bool {
         let table = self.table.lock();
         match table.get(&node.name) {
@@ -134,7 +133,7 @@ impl NetworkConditions {
         }
     }
 
-    /// Returns what the route controller should do about the condition of a node.
+    /// Returns the action of the route controller for the condition of a node.
     pub(crate) fn next_action(&self, node: &NodeView) -> ConditionAction {
         let mut table = self.table.lock();
         let Some(entry) = pending_entry(&mut table, node) else {
@@ -154,9 +153,11 @@ impl NetworkConditions {
         ConditionAction::Write(self.start_patch(entry, node))
     }
 
-    /// Returns the permission to write the condition of a node along with its addresses, if there
-    /// is anything to write. Only `Ready` is written this way: whether routes are missing is
-    /// decided again at each reconcile.
+    /// Returns the permission to write the condition of a node together with its addresses, if it
+    /// has to be written.
+    ///
+    /// Only `Ready` is written this way. That routes are missing may only be true until the next
+    /// reconcile.
     pub(crate) fn combine_with_address_patch(&self, node: &NodeView) -> Option<ConditionPatch> {
         let mut table = self.table.lock();
         let entry = pending_entry(&mut table, node)?;
@@ -181,21 +182,21 @@ impl NetworkConditions {
         }
     }
 
-    /// Returns how long the condition should wait for the node's addresses to be written.
+    /// Returns the remaining time for which the condition waits for the patch of the addresses.
     fn address_patch_wait(&self, entry: &ConditionEntry, node: &NodeView) -> Duration {
         let addresses_are_due = self.combines_with_addresses
             && entry.network == NetworkStatus::Ready
             && node.is_uninitialized()
             && node.addresses.is_empty();
         if addresses_are_due {
-            ADDRESS_PATCH_WAIT.saturating_sub(entry.since.elapsed())
+            ADDRESS_PATCH_WAIT.saturating_sub(entry.decided_at.elapsed())
         } else {
             Duration::ZERO
         }
     }
 }
 
-/// Returns the entry of a node that does not show the desired condition.
+/// Returns the entry of a node, if the node does not have the desired condition.
 fn pending_entry<'a>(
     table: &'a mut HashMap<Arc<str>, ConditionEntry>,
     node: &NodeView,
@@ -207,8 +208,8 @@ fn pending_entry<'a>(
 }
 
 impl ConditionEntry {
-    /// Returns how long the watch may still take to show our own write. If another client restores
-    /// exactly the previous condition, that is noticed only afterwards.
+    /// Returns the remaining time for the watch to show our own write. If another client restores
+    /// exactly the previous condition, that is only noticed after this time.
     fn watch_confirm_wait(&self, node: &NodeView) -> Duration {
         match &self.unconfirmed {
             Some(write) if write.replaced == node.network_unavailable => {
@@ -220,10 +221,12 @@ impl ConditionEntry {
 }
 
 impl ConditionPatch {
-    /// Returns the condition for the patch. Without `lastTransitionTime` the API server keeps the
-    /// old one, which is right if only the reason changes; upstream resets it (W17e).
+    /// Builds the condition for the patch.
+    ///
+    /// It has no `lastTransitionTime` if only the reason changes, so that the API server keeps the
+    /// old time. Upstream resets the time.
     pub(crate) fn condition(&self) -> Value {
-        // In whole seconds, like every time in the API's own objects.
+        // Round to seconds, because Kubernetes' own types have no fractions.
         let now = self.now.round(Unit::Second).unwrap_or(self.now).to_string();
         let mut condition = json!({
             "type": well_known::CONDITION_NETWORK_UNAVAILABLE,
@@ -242,7 +245,7 @@ impl ConditionPatch {
         condition
     }
 
-    /// Records that the condition is written.
+    /// Records that the condition was written.
     pub(crate) fn mark_written(self) {
         let write = UnconfirmedWrite { replaced: self.replaced.clone(), at: Instant::now() };
         if let Some(entry) = self.entry(&mut self.table.lock()) {
@@ -250,6 +253,7 @@ impl ConditionPatch {
         }
     }
 
+    /// Returns the entry that this patch is for, unless another condition was decided since.
     fn entry<'a>(
         &self,
         table: &'a mut HashMap<Arc<str>, ConditionEntry>,
@@ -269,14 +273,14 @@ impl Drop for ConditionPatch {
 }
 
 impl RouteController {
-    /// Writes conditions, several at a time, until `cancel`; then completes the writes in flight.
+    /// Writes conditions, several at a time, until `cancel`. It then completes the writes in flight.
     pub(super) async fn write_conditions(&self, cancel: &CancellationToken) {
         let mut writing = FuturesUnordered::new();
         loop {
             tokio::select! {
                 () = cancel.cancelled() => break,
                 Some(()) = writing.next(), if !writing.is_empty() => {}
-                name = self.conditions.get(), if writing.len() < MAX_WRITES => writing.push(self.sync_condition(name)),
+                name = self.condition_queue.get(), if writing.len() < MAX_WRITES => writing.push(self.sync_condition(name)),
             }
         }
         while writing.next().await.is_some() {}
@@ -284,14 +288,14 @@ impl RouteController {
 
     async fn sync_condition(&self, name: Arc<str>) {
         match self.sync_condition_once(&name).await {
-            None => self.conditions.forget(&name),
-            Some(delay) => self.conditions.add_after(name.clone(), delay),
+            None => self.condition_queue.forget(&name),
+            Some(delay) => self.condition_queue.add_after(name.clone(), delay),
         }
-        self.conditions.done(&name);
+        self.condition_queue.done(&name);
     }
 
-    /// Writes the condition of a node if needed. Returns the delay before the next check, if there
-    /// is to be one.
+    /// Writes the condition of a node if needed. Returns the delay before the next check; `None` if
+    /// no check is needed.
     async fn sync_condition_once(&self, name: &Arc<str>) -> Option<Duration> {
         let node = self.ctx.nodes.get(name)?;
         let patch = match self.network.next_action(&node) {
@@ -299,8 +303,8 @@ impl RouteController {
             ConditionAction::RetryAfter(delay) => return Some(delay),
             ConditionAction::Write(patch) => patch,
         };
-        // The UID makes the API server reject the patch for another node of the same name that was
-        // registered meanwhile.
+        // The UID makes the API server reject the patch if another node has registered under this
+        // name.
         let body = json!({ "metadata": { "uid": &*node.uid }, "status": { "conditions": [patch.condition()] } });
         let result = self
             .ctx
@@ -323,7 +327,7 @@ impl RouteController {
             self.metrics.condition(ConditionWrite::Failed);
             tracing::warn!(node = %name, error = chain(&error), "network condition not written");
         }
-        let failures = self.conditions.failed(name);
+        let failures = self.condition_queue.failed(name);
         match error.retry_after() {
             Some(retry_after) => Some(retry_after),
             None => Some(BACKOFF.delay(failures)),

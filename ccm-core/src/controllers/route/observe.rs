@@ -1,11 +1,12 @@
-//! Observed state: the routes in the cloud, and the nodes from the cache or the API server.
+//! Reads the observed state: the routes in the cloud, and the nodes from the cache or the API
+//! server.
 
 use std::sync::Arc;
 
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use super::{CALL_TIMEOUT, RouteController, apply::no_response_error};
+use super::{CALL_TIMEOUT, RouteController, apply::timeout_message};
 use crate::{
     k8s::NodeView,
     provider::{CloudError, ErrorKind, NodeOwnership, Route},
@@ -15,9 +16,9 @@ use crate::{
 
 /// All nodes of the cluster.
 pub(super) struct ClusterNodes {
-    /// Those that the provider claims.
+    /// The nodes that the provider claims.
     pub(super) ours: Vec<Arc<NodeView>>,
-    /// All others.
+    /// All other nodes.
     pub(super) foreign: Vec<Arc<NodeView>>,
 }
 
@@ -28,7 +29,7 @@ impl RouteController {
     }
 
     /// Reads the nodes from the API server.
-    pub(super) async fn nodes_from_api_server(&self) -> Result<ClusterNodes, ApiError> {
+    pub(super) async fn read_nodes(&self) -> Result<ClusterNodes, ApiError> {
         let nodes = self.ctx.api.list_nodes(&self.ctx.node_fields).await?;
         Ok(self.split_by_ownership(nodes.into_iter().map(Arc::new).collect()))
     }
@@ -53,7 +54,7 @@ impl RouteController {
             .run(routes.list(&op, nodes))
             .instrument(call_span("list_routes"))
             .await
-            .map_err(|error| op.as_timeout(error, no_response_error));
+            .map_err(|error| op.as_timeout(error, timeout_message));
         let error = result.as_ref().err();
         let throttled = error.filter(|error| error.kind() == ErrorKind::Throttled);
         self.throttle.lock().record(generation, throttled);

@@ -28,22 +28,22 @@ use crate::{
     telemetry::controller_metrics::{ReconcileOutcome, SkippedWrite, record_reason},
 };
 
-/// Period of reconciles that nothing triggers, if the feature gate is on; lengthened by up to a
-/// tenth at random.
+/// The period of reconciles if the feature gate is on. Up to a tenth is added at random.
 const WATCH_BASED_PERIOD: Duration = Duration::from_secs(3600);
-/// Back-off after routes or nodes could not be listed. Nothing shortens it: the error does not
-/// concern a single node.
+/// The back-off after routes or nodes could not be listed. A change of a node does not shorten it,
+/// because the error does not concern a single node.
 const BACKOFF: Backoff = Backoff {
     first: Duration::from_millis(500),
     cap: Duration::from_secs(30),
 };
 
-/// What is remembered from one reconcile to the next.
+/// The state that is kept from one reconcile to the next.
 pub(super) struct RouteSyncState {
     pub(super) schedule: Schedule,
     failures: ChangeBackoff,
-    /// Number of listings that failed in a row, and until when none is attempted again.
+    /// The number of consecutive listings that failed.
     failed_lists: u32,
+    /// The time before which no listing is attempted.
     list_retry_at: Option<Instant>,
     reported: HashSet<ReportedCidr>,
 }
@@ -57,11 +57,11 @@ struct ReportedCidr {
 }
 
 impl ReportedCidr {
-    fn of(rejected: &plan::RejectedPodCidr) -> Self {
+    fn from_rejected(rejected: &plan::RejectedPodCidr) -> Self {
         Self {
             node_uid: rejected.node.uid.clone(),
             cidr: rejected.cidr.clone(),
-            reason: rejected.reject_reason.clone(),
+            reason: rejected.reason.clone(),
         }
     }
 }
@@ -77,6 +77,7 @@ impl RouteSyncState {
         }
     }
 
+    /// Records that a listing failed, and defers the next one.
     fn record_list_failure(&mut self, error: &RouteSyncError) {
         self.failed_lists += 1;
         let retry_after = match error {
@@ -93,30 +94,30 @@ impl RouteSyncState {
     }
 }
 
-/// Whether the reconcile loop continues.
+/// The decision whether the reconcile loop continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SyncControl {
     Continue,
-    /// The provider does not implement routes after all.
+    /// The provider does not implement routes, although it said that it does.
     Stop,
 }
 
-/// Why a reconcile failed.
+/// An error of a reconcile.
 #[derive(Debug, thiserror::Error)]
 enum RouteSyncError {
-    #[error("routes cannot be listed")]
+    #[error("failed to list routes")]
     Routes(#[source] CloudError),
-    #[error("nodes cannot be read again before many routes are deleted")]
+    #[error("failed to list nodes to confirm that many routes are obsolete")]
     Nodes(#[source] crate::runtime::api::ApiError),
 }
 
 impl RouteController {
-    /// Returns until when no reconcile may start.
+    /// Returns the time before which no reconcile may start, if there is one.
     pub(super) fn backoff_until(&self, state: &RouteSyncState) -> Option<Instant> {
         self.throttle.lock().until().max(state.list_retry_at)
     }
 
-    /// Reconciles once, and also returns the outcome.
+    /// Reconciles once and returns the outcome for the metrics.
     pub(super) async fn sync_with_outcome(
         &self,
         trigger: SyncTrigger,
@@ -124,7 +125,7 @@ impl RouteController {
     ) -> (ReconcileOutcome, SyncControl) {
         record_reason(trigger.reason());
         let earlier_failed_lists = state.failed_lists;
-        let control = self.pass(trigger, state).await;
+        let control = self.run_pass(trigger, state).await;
         let list_failed = state.failed_lists > earlier_failed_lists;
         let outcome = if list_failed || state.failures.len() > 0 {
             ReconcileOutcome::Failed
@@ -134,7 +135,9 @@ impl RouteController {
         (outcome, control)
     }
 
-    async fn pass(&self, trigger: SyncTrigger, state: &mut RouteSyncState) -> SyncControl {
+    /// Reconciles once, and schedules the next reconcile.
+    async fn run_pass(&self, trigger: SyncTrigger, state: &mut RouteSyncState) -> SyncControl {
+        // Retry at once what failed for the nodes that changed.
         for name in self.pending_changes.take() {
             if let Some(node) = self.ctx.nodes.get(&name) {
                 state.failures.retry_now(&node.uid);
@@ -161,6 +164,7 @@ impl RouteController {
                 SyncOutcome::Error
             }
         };
+        // Update the metrics and the schedule.
         self.metrics.sync(outcome, trigger);
         self.metrics
             .failing
@@ -182,6 +186,7 @@ impl RouteController {
         }
     }
 
+    /// Lists the routes, plans and applies the changes.
     async fn reconcile(
         &self,
         trigger: SyncTrigger,
@@ -191,15 +196,17 @@ impl RouteController {
             .list_routes(&self.cached_nodes())
             .await
             .map_err(RouteSyncError::Routes)?;
-        // The nodes are read after the routes. A route that was created since the listing is
-        // created again, which does no harm, and a route of a node that is new is not deleted.
+        // Plan with the nodes as they are after the listing, so that no route of a new node is
+        // deleted. To create a route that was created since the listing does no harm.
         let mut plan = self.plan(&self.cached_nodes(), &routes, &state.failures);
+        // If most routes would be deleted, the cache may lag. Plan again with the nodes from the
+        // API server.
         let mut node_list_error = None;
         if plan.deletes_most_routes() {
-            match self.nodes_from_api_server().await {
+            match self.read_nodes().await {
                 Ok(nodes) => {
-                    // The provider finds the node of a route among the nodes that it is given, so
-                    // routes of the missing ones had no node.
+                    // List the routes again, too: the provider only finds the nodes of routes among
+                    // those that it is given.
                     let routes = self
                         .list_routes(&nodes)
                         .await
@@ -212,6 +219,7 @@ impl RouteController {
                 }
             }
         }
+        // Apply the plan.
         state.failures.retain(&plan.required_changes());
         self.report_rejected_cidrs(&plan, &mut state.reported);
         let changed = self.apply_plan(&plan, trigger, state).await;
@@ -243,19 +251,24 @@ impl RouteController {
         })
     }
 
-    /// Reports once on each node why one of its pod CIDRs gets no route.
+    /// Reports each pod CIDR that gets no route by an event of its node, once.
     fn report_rejected_cidrs(&self, plan: &RoutePlan, reported: &mut HashSet<ReportedCidr>) {
         for rejected in &plan.rejected_cidrs {
-            if reported.contains(&ReportedCidr::of(rejected)) {
+            if reported.contains(&ReportedCidr::from_rejected(rejected)) {
                 continue;
             }
             let note = rejected.note(&self.config.cluster_cidrs);
             tracing::warn!(node = %rejected.node.name, cidr = %rejected.cidr, "{note}");
-            self.warn(&rejected.node, rejected.reason(), &note);
+            self.warn(&rejected.node, rejected.event_reason(), &note);
         }
-        *reported = plan.rejected_cidrs.iter().map(ReportedCidr::of).collect();
+        *reported = plan
+            .rejected_cidrs
+            .iter()
+            .map(ReportedCidr::from_rejected)
+            .collect();
     }
 
+    /// Emits a Warning event of a node.
     fn warn(&self, node: &NodeView, reason: &'static str, note: &str) {
         self.ctx.events.event(
             &ObjectRef::node(node.name.clone(), &*node.uid),
@@ -265,15 +278,15 @@ impl RouteController {
         );
     }
 
-    /// Applies a plan and decides the conditions. Returns whether anything changed in the cloud.
+    /// Applies a plan and decides the conditions. Returns true if anything changed in the cloud.
     async fn apply_plan(
         &self,
         plan: &RoutePlan,
         trigger: SyncTrigger,
         state: &mut RouteSyncState,
     ) -> bool {
-        // Deletions come first, with the creations that wait for none: they free space in a full
-        // route table.
+        // First apply the deletions, which free space in a full route table, and then the creations
+        // that wait for no deletion.
         let mut changes = Vec::new();
         for step in &plan.steps {
             changes.extend(step.delete.iter().cloned().map(RouteChange::Delete));
@@ -284,7 +297,7 @@ impl RouteController {
             }
         }
         let mut results = self.apply(trigger, changes).await;
-        // A destination is only free if its deletions succeeded.
+        // Then apply the creations whose deletions have succeeded.
         let not_deleted: HashSet<IpNet> = results.iter().filter_map(failed_deletion).collect();
         let mut creations = Vec::new();
         for step in &plan.steps {
@@ -298,7 +311,8 @@ impl RouteController {
         results.iter().any(ChangeResult::succeeded)
     }
 
-    /// Records the results in the back-off, reports failures, and returns how the creations ended.
+    /// Records the results in the back-off, reports failures, and returns the results of the
+    /// creations.
     fn record_results(
         &self,
         results: &[ChangeResult],
@@ -323,7 +337,7 @@ impl RouteController {
                     let reason = state.failures.record_failure(key, error, now);
                     self.report_failure(change, error, *duration, reason);
                 }
-                // It is retried as soon as the cloud may be called again.
+                // The change was not sent, so retry it as soon as the cloud may be called again.
                 None => state.schedule.retry = Some(Instant::now()),
             }
             if let RouteChange::Create { node, destination } = change {
@@ -348,8 +362,8 @@ impl RouteController {
 
     /// Returns the result of a creation that was not sent.
     fn unsent_create_result(&self, node: &NodeView) -> CreateResult {
-        // A node without the condition can wait: `True` would be one write, and `False` soon
-        // another one.
+        // A node without the condition can wait for the result. To write `True` now and `False` soon
+        // after would take two writes.
         if node.network_unavailable.is_none() || self.op.may_write().is_err() {
             CreateResult::Unknown
         } else {
@@ -357,8 +371,8 @@ impl RouteController {
         }
     }
 
-    /// Logs a creation that failed, and emits the event, if one is due. A deletion is only part of
-    /// the summary.
+    /// Logs a creation that failed, and emits the event if one is due. Failed deletions are only
+    /// part of the summary.
     fn report_failure(
         &self,
         change: &RouteChange,
@@ -387,7 +401,7 @@ impl RouteController {
     fn set_network_status(&self, plan: &RoutePlan, create_results: &HashMap<IpNet, CreateResult>) {
         for node_plan in &plan.nodes {
             let network = plan::network_status(node_plan, |destination| {
-                // A creation without a result was not sent, because a deletion before it failed.
+                // A creation has no result if a deletion before it failed.
                 create_results
                     .get(&destination)
                     .copied()
@@ -397,8 +411,8 @@ impl RouteController {
                 continue;
             };
             let node = &node_plan.node;
-            if self.network.decide(node, network) {
-                self.conditions.add(node.name.clone());
+            if self.network.record_desired(node, network) {
+                self.condition_queue.add(node.name.clone());
             } else {
                 self.ctx
                     .controller_metrics
@@ -410,13 +424,13 @@ impl RouteController {
     }
 }
 
-/// Tells whether the change creates a route for a node without addresses. It succeeds as soon as
-/// the node is initialised, and no person has to act.
+/// Returns true if the change creates a route for a node without addresses. It will succeed once
+/// the node is initialised, so its failure is not logged as a warning.
 fn is_uninitialized_node(change: &RouteChange) -> bool {
     matches!(change, RouteChange::Create { node, .. } if node.addresses.is_empty())
 }
 
-/// Returns the destination of a deletion that did not succeed.
+/// Returns the destination of a deletion that failed; `None` for any other result.
 fn failed_deletion(result: &ChangeResult) -> Option<IpNet> {
     match &result.change {
         RouteChange::Delete(route) if !result.succeeded() => Some(route.destination.trunc()),

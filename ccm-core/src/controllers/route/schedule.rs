@@ -1,4 +1,4 @@
-//! When the routes are reconciled: at once after a change, then at most once a second, and once per
+//! Schedules the reconciles: at once after a change, then at most once a second, and once per
 //! period.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
@@ -8,19 +8,19 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::metrics::SyncTrigger;
 
-/// Minimum interval from one reconcile to the next: changes that come close together share one.
-/// Upstream lets each change wait 10 s for every one before it (W16).
+/// The minimum interval between two reconciles, so that changes that come close together share one.
+/// Upstream reserves 10 s for each change, one after the other.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
-/// The same if another client changed only a condition, so that two controllers that disagree
-/// about it do not keep the cloud busy.
+/// The minimum interval before a reconcile that only repairs a condition. If two controllers
+/// disagree about a condition, they must not keep the cloud busy.
 const MIN_CONDITION_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What a node change affects.
+/// The kind of a node change, by what it affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NodeChangeKind {
-    /// Its routes may be outdated.
+    /// The routes of the node may be outdated.
     Routes,
-    /// Its condition: another client changed it.
+    /// Another client changed the condition of the node.
     NetworkCondition,
 }
 
@@ -33,13 +33,15 @@ pub(super) struct PendingNodeChanges {
 
 #[derive(Debug, Default)]
 struct NodeChangeSet {
-    /// Names of the nodes whose routes may be outdated.
+    /// The names of the nodes whose routes may be outdated.
     nodes: HashSet<Arc<str>>,
     /// True if another client changed a condition.
-    condition: bool,
+    condition_changed: bool,
 }
 
 impl PendingNodeChanges {
+    /// Records a change, and wakes up the reconcile loop if the change is more urgent than those
+    /// before.
     pub(super) fn record(&self, node: &Arc<str>, change: NodeChangeKind) {
         let mut pending = self.pending.lock();
         let before = pending.most_urgent();
@@ -47,7 +49,7 @@ impl PendingNodeChanges {
             NodeChangeKind::Routes => {
                 pending.nodes.insert(node.clone());
             }
-            NodeChangeKind::NetworkCondition => pending.condition = true,
+            NodeChangeKind::NetworkCondition => pending.condition_changed = true,
         }
         if pending.most_urgent() != before {
             self.wake.notify_one();
@@ -57,7 +59,7 @@ impl PendingNodeChanges {
     /// Waits until a change is recorded that is more urgent than those before.
     ///
     /// # Cancellation
-    /// Safe: no change is lost.
+    /// This method is cancel safe: no change is lost.
     pub(super) async fn changed(&self) {
         self.wake.notified().await;
     }
@@ -77,7 +79,7 @@ impl NodeChangeSet {
     fn most_urgent(&self) -> Option<NodeChangeKind> {
         if !self.nodes.is_empty() {
             Some(NodeChangeKind::Routes)
-        } else if self.condition {
+        } else if self.condition_changed {
             Some(NodeChangeKind::NetworkCondition)
         } else {
             None
@@ -85,14 +87,14 @@ impl NodeChangeSet {
     }
 }
 
-/// Times of reconciles.
+/// The times of reconciles.
 #[derive(Debug)]
 pub(super) struct Schedule {
-    /// Start of the last reconcile.
+    /// The start of the last reconcile.
     last: Option<Instant>,
-    /// When the period ends.
+    /// The end of the period.
     periodic: Instant,
-    /// When a change that failed, or everything after a failed listing, is retried.
+    /// The time of the retry after changes or a listing failed.
     pub(super) retry: Option<Instant>,
 }
 
@@ -115,7 +117,8 @@ impl Schedule {
         }
     }
 
-    /// Returns when the next reconcile is to start, and why. None starts before `not_before`.
+    /// Returns the time and the trigger of the next reconcile. It does not start before
+    /// `not_before`.
     pub(super) fn next(
         &self,
         change: Option<NodeChangeKind>,
@@ -129,13 +132,13 @@ impl Schedule {
     }
 
     fn next_without_backoff(&self, change: Option<NodeChangeKind>) -> (Instant, SyncTrigger) {
-        // The first reconcile is due in any case.
+        // The first reconcile needs no trigger.
         let Some(last) = self.last else {
             return (self.periodic, SyncTrigger::Periodic);
         };
         let mut due = self.periodic;
         if let Some(retry) = self.retry {
-            // A period below the minimum interval is what the operator configured.
+            // The period itself may be shorter than the minimum interval, if so configured.
             due = due.min(retry.max(last + MIN_INTERVAL));
         }
         let min_interval = match change {

@@ -307,10 +307,10 @@ async fn the_subcommand_ends_in_time_and_says_what_is_wrong_with_the_provider() 
         (Wrong::ListPanics, "the provider panicked: a bug"),
         (Wrong::ListHangs, "within the time given by --timeout"),
         (Wrong::ListNeverEnds, "within the time given by --timeout"),
-        (Wrong::ListsOthers, "failed: it is said to be deleted, but is still listed"),
+        (Wrong::ListsOthers, "failed: the provider reported it as deleted, but still lists it"),
         (Wrong::DeletePanics, "failed: the provider panicked: a bug"),
         (Wrong::DeleteHangs, "failed: delete_owned did not end"),
-        (Wrong::DeleteLies, "failed: it is said to be deleted, but is still listed"),
+        (Wrong::DeleteLies, "failed: the provider reported it as deleted, but still lists it"),
         (Wrong::DeleteWaits, "pending: the cloud is at it"),
         (Wrong::DeleteWaitsWithoutPause, "pending: the cloud is at it"),
     ];

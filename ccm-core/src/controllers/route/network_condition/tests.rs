@@ -31,7 +31,7 @@ fn write(look: ConditionAction) -> ConditionPatch {
 async fn a_transition_time_is_written_only_with_another_status() {
     let network = ready(false);
     let condition = |node: &NodeView| write(network.next_action(node)).condition();
-    network.decide(&node(), NetworkStatus::Ready);
+    network.record_desired(&node(), NetworkStatus::Ready);
     let now = "2026-01-02T03:04:06Z";
     let whole = json!({
         "type": "NetworkUnavailable", "status": "False", "reason": "RouteCreated",
@@ -51,7 +51,7 @@ async fn a_transition_time_is_written_only_with_another_status() {
 async fn what_is_shown_or_on_its_way_is_not_written_again() {
     let network = ready(false);
     assert!(matches!(network.next_action(&node()), ConditionAction::None), "nothing decided");
-    assert!(network.decide(&node(), NetworkStatus::Ready));
+    assert!(network.record_desired(&node(), NetworkStatus::Ready));
     write(network.next_action(&node())).mark_written();
     // Not now, but again later: somebody may put back what was there before.
     assert!(
@@ -59,7 +59,7 @@ async fn what_is_shown_or_on_its_way_is_not_written_again() {
         "its echo is on its way"
     );
     let shown = showing(&node(), ConditionStatus::False, "RouteCreated");
-    assert!(!network.decide(&shown, NetworkStatus::Ready));
+    assert!(!network.record_desired(&shown, NetworkStatus::Ready));
     assert!(
         matches!(network.next_action(&shown), ConditionAction::None)
             && network.is_up_to_date(&shown)
@@ -74,7 +74,7 @@ async fn what_is_shown_or_on_its_way_is_not_written_again() {
 #[tokio::test(start_paused = true)]
 async fn one_writes_at_a_time_and_a_write_that_fails_is_none() {
     let network = ready(false);
-    network.decide(&node(), NetworkStatus::Ready);
+    network.record_desired(&node(), NetworkStatus::Ready);
     let first = write(network.next_action(&node()));
     assert!(matches!(network.next_action(&node()), ConditionAction::RetryAfter(_)));
     assert!(network.combine_with_address_patch(&node()).is_none());
@@ -91,9 +91,9 @@ async fn one_writes_at_a_time_and_a_write_that_fails_is_none() {
 #[tokio::test(start_paused = true)]
 async fn a_decision_that_changes_during_a_write_is_written_after_it() {
     let network = ready(false);
-    network.decide(&node(), NetworkStatus::Ready);
+    network.record_desired(&node(), NetworkStatus::Ready);
     let outdated = write(network.next_action(&node()));
-    network.decide(&node(), NetworkStatus::NotReady);
+    network.record_desired(&node(), NetworkStatus::NotReady);
     outdated.mark_written();
     assert_eq!(write(network.next_action(&node())).condition()["status"], "True");
 }
@@ -101,9 +101,9 @@ async fn a_decision_that_changes_during_a_write_is_written_after_it() {
 #[tokio::test(start_paused = true)]
 async fn only_good_news_of_this_very_node_rides() {
     let network = ready(true);
-    network.decide(&node(), NetworkStatus::NotReady);
+    network.record_desired(&node(), NetworkStatus::NotReady);
     assert!(network.combine_with_address_patch(&node()).is_none());
-    network.decide(&node(), NetworkStatus::Ready);
+    network.record_desired(&node(), NetworkStatus::Ready);
     let namesake = NodeView { uid: "other".into(), ..node() };
     assert!(
         network.combine_with_address_patch(&namesake).is_none()
@@ -117,12 +117,12 @@ async fn only_good_news_of_this_very_node_rides() {
 #[tokio::test(start_paused = true)]
 async fn a_new_node_is_given_seconds_to_have_its_condition_ride() {
     let network = ready(true);
-    network.decide(&new_node(), NetworkStatus::Ready);
+    network.record_desired(&new_node(), NetworkStatus::Ready);
     assert!(
         matches!(network.next_action(&new_node()), ConditionAction::RetryAfter(delay) if delay == ADDRESS_PATCH_WAIT)
     );
     tokio::time::sleep(ADDRESS_PATCH_WAIT / 3).await;
-    network.decide(&new_node(), NetworkStatus::Ready);
+    network.record_desired(&new_node(), NetworkStatus::Ready);
     assert!(
         matches!(network.next_action(&new_node()), ConditionAction::RetryAfter(delay) if delay == ADDRESS_PATCH_WAIT / 3 * 2)
     );
@@ -130,12 +130,12 @@ async fn a_new_node_is_given_seconds_to_have_its_condition_ride() {
     let addresses = [NodeAddress::new(AddressType::InternalIp, "10.0.0.1")].into();
     write(network.next_action(&NodeView { addresses, ..new_node() }));
     write(network.next_action(&node()));
-    network.decide(&new_node(), NetworkStatus::NotReady);
+    network.record_desired(&new_node(), NetworkStatus::NotReady);
     write(network.next_action(&new_node()));
-    network.decide(&new_node(), NetworkStatus::Ready);
+    network.record_desired(&new_node(), NetworkStatus::Ready);
     tokio::time::sleep(ADDRESS_PATCH_WAIT).await;
     write(network.next_action(&new_node()));
     let alone = ready(false);
-    alone.decide(&new_node(), NetworkStatus::Ready);
+    alone.record_desired(&new_node(), NetworkStatus::Ready);
     write(alone.next_action(&new_node()));
 }

@@ -1,4 +1,4 @@
-//! What belongs to foreign nodes, those of other cloud providers.
+//! The routes and pod CIDRs of foreign nodes, which are those of other cloud providers.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -10,12 +10,13 @@ use ipnet::IpNet;
 use super::network;
 use crate::{k8s::NodeView, provider::Route};
 
-/// Names and pod CIDRs of foreign nodes. Routes to these nodes, with any destination, and
-/// routes to these CIDRs are unmanaged.
+/// The foreign nodes. Routes that lead to one of them, and routes to one of their pod CIDRs, are
+/// unmanaged.
 pub(super) struct ForeignNodes<'a> {
     names: HashSet<&'a str>,
+    /// Their pod CIDRs.
     networks: BTreeSet<IpNet>,
-    /// Destinations of routes to foreign nodes, whoever owns the destination.
+    /// The destinations of all routes that lead to them.
     route_destinations: HashSet<IpNet>,
 }
 
@@ -38,7 +39,7 @@ impl<'a> ForeignNodes<'a> {
         foreign
     }
 
-    /// Tells whether a route leads to a foreign node.
+    /// Returns true if a route leads to a foreign node.
     fn is_target_of(&self, route: &Route) -> bool {
         match &route.node {
             Some(node) => self.names.contains(&**node),
@@ -46,24 +47,24 @@ impl<'a> ForeignNodes<'a> {
         }
     }
 
-    /// Tells whether a route with this destination leads to a foreign node.
+    /// Returns true if a route with this destination leads to a foreign node.
     pub(super) fn has_route(&self, destination: &IpNet) -> bool {
         self.route_destinations.contains(destination)
     }
 
-    /// Tells whether a route is unmanaged because of foreign nodes.
+    /// Returns true if a route is unmanaged because of foreign nodes.
     pub(super) fn owns_route(&self, route: &Route, destination: &IpNet) -> bool {
         self.is_target_of(route) || self.overlaps(destination)
     }
 
-    /// Tells whether the network overlaps a foreign CIDR. Logarithmic, because it is called for
-    /// every route.
+    /// Returns true if the network overlaps with a pod CIDR of a foreign node. This takes
+    /// logarithmic time, because it is called for every route.
     pub(super) fn overlaps(&self, network: &IpNet) -> bool {
         if self.networks.is_empty() {
             return false;
         }
-        // Of two networks that overlap, one contains the other. In the order, a network is followed
-        // by those that it contains.
+        // Of two overlapping networks, one contains the other. In the order of the set, a network
+        // comes right before those that it contains.
         if let Some(next) = self.networks.range(network..).next()
             && network.contains(next)
         {

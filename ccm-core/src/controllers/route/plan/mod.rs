@@ -1,10 +1,9 @@
-//! Plans the changes of the cloud's route table: a pure function from nodes, routes, cluster CIDRs,
-//! back-off and time to changes. A second one decides the nodes' `NetworkUnavailable` condition
-//! from the results.
+//! Plans the changes of the cloud's route table, and decides the condition `NetworkUnavailable` of
+//! the nodes from their results. Pure functions.
 //!
-//! This controller manages a route if its destination lies within a cluster CIDR. Upstream also
-//! manages one that merely begins or ends in a cluster CIDR, and deletes a wider route that is not
-//! its own (W17b).
+//! This controller manages a route if its destination is within a cluster CIDR. Upstream also
+//! manages a route whose destination only begins or ends in a cluster CIDR, and so deletes wider
+//! routes of others.
 
 mod foreign_nodes;
 
@@ -23,40 +22,40 @@ use crate::{
     provider::Route,
 };
 
-/// Everything that a plan depends on.
+/// The input of a plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlanInput<'a> {
-    /// Nodes that the provider claims.
+    /// The nodes that the provider claims.
     pub(crate) ours: &'a [Arc<NodeView>],
-    /// All others.
+    /// All other nodes.
     pub(crate) foreign: &'a [Arc<NodeView>],
-    /// Routes of the cloud.
+    /// The routes in the cloud.
     pub(crate) routes: &'a [Route],
-    /// `--cluster-cidr`.
+    /// The cluster CIDRs (`--cluster-cidr`).
     pub(crate) cluster: &'a [IpNet],
-    /// Back-off of the changes that failed before.
+    /// The changes that failed before.
     pub(crate) failures: &'a ChangeBackoff,
-    /// Time since the start of the controller.
+    /// The time since the start of the controller.
     pub(crate) now: Duration,
 }
 
-/// The changes, and what to report. Does not depend on the order of nodes and routes in the input.
+/// The plan of all routes. It does not depend on the order of nodes and routes in the input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RoutePlan {
-    /// Changes, one step per destination, ordered by destination.
+    /// The changes, one step per destination, ordered by destination.
     pub(crate) steps: Vec<RouteStep>,
-    /// Changes that are deferred, because they or a deletion before them failed.
+    /// The changes that are deferred, because they or a deletion before them failed.
     pub(crate) backed_off: Vec<ChangeKey>,
-    /// Our nodes that have or had pod CIDRs, by name.
+    /// Our nodes that have or had pod CIDRs, ordered by name.
     pub(crate) nodes: Vec<NodePlan>,
-    /// Pod CIDRs that get no route.
+    /// The pod CIDRs that get no route.
     pub(crate) rejected_cidrs: Vec<RejectedPodCidr>,
-    /// Number of routes that this controller manages.
+    /// The number of routes that this controller manages.
     pub(crate) managed_routes: usize,
 }
 
-/// The changes at one destination: the deletions come first, the creation follows once they
-/// succeeded.
+/// The changes of the routes with one destination. The deletions come first, and the creation
+/// follows once they have succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RouteStep {
     pub(crate) destination: IpNet,
@@ -66,23 +65,23 @@ pub(crate) struct RouteStep {
     pub(crate) is_unclaimed: bool,
 }
 
-/// A node and the states of its pod CIDRs; none if it has no pod CIDR any more, but still a route.
+/// A node and the states of its pod CIDRs. They are empty for a node that only has a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodePlan {
     pub(crate) node: Arc<NodeView>,
     pub(crate) cidrs: Vec<PodCidrState>,
 }
 
-/// What happens to a pod CIDR.
+/// The state of the route for a pod CIDR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PodCidrState {
     /// The route exists.
     Routed,
-    /// A step of the plan creates it.
+    /// A step of the plan creates the route to this destination.
     Create(IpNet),
-    /// It is created later.
+    /// The creation is deferred.
     BackedOff,
-    /// It gets no route. The reason is reported on the Node.
+    /// There will be no route. An event of the Node says why.
     Rejected,
 }
 
@@ -92,24 +91,25 @@ pub(crate) struct RejectedPodCidr {
     pub(crate) node: Arc<NodeView>,
     /// The CIDR as written in the Node.
     pub(crate) cidr: Arc<str>,
-    pub(crate) reject_reason: RejectReason,
+    pub(crate) reason: RejectReason,
 }
 
-/// Why a pod CIDR gets no route.
+/// The reason why a pod CIDR gets no route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum RejectReason {
     NotANetwork,
     OutsideCluster,
-    /// A foreign node has (part of) it, or a route with this destination leads to a foreign node.
+    /// It overlaps with a pod CIDR of a foreign node, or a route with this destination leads to a
+    /// foreign node.
     Foreign,
-    /// The named node has it, too, and keeps the route.
+    /// The named node has the same pod CIDR and the route.
     OwnedByNode(Arc<str>),
 }
 
 impl RejectedPodCidr {
     /// Returns the event reason.
-    pub(crate) fn reason(&self) -> &'static str {
-        match self.reject_reason {
+    pub(crate) fn event_reason(&self) -> &'static str {
+        match self.reason {
             RejectReason::NotANetwork => "InvalidPodCIDR",
             RejectReason::OutsideCluster => "PodCIDROutOfRange",
             RejectReason::Foreign | RejectReason::OwnedByNode(_) => "PodCIDRConflict",
@@ -120,7 +120,7 @@ impl RejectedPodCidr {
     pub(crate) fn note(&self, cluster: &[IpNet]) -> String {
         let name = &self.node.name;
         let cidr = &self.cidr;
-        match &self.reject_reason {
+        match &self.reason {
             RejectReason::NotANetwork => {
                 format!("No route for node {name}: its pod CIDR {cidr:?} is not a network")
             }
@@ -146,9 +146,11 @@ impl RejectedPodCidr {
 }
 
 impl RoutePlan {
-    /// Tells whether the plan deletes more than half of several routes because no node claims them.
-    /// Then the nodes should be read again first: a cache may lag, and the routes carry the traffic
-    /// of the whole cluster.
+    /// Returns true if the plan deletes more than half of several routes because no node claims
+    /// them.
+    ///
+    /// The nodes should then be read from the API server first: the cache may lag, and the routes
+    /// carry the traffic of the whole cluster.
     pub(crate) fn deletes_most_routes(&self) -> bool {
         let unclaimed: usize = self
             .steps
@@ -159,12 +161,12 @@ impl RoutePlan {
         self.managed_routes > 1 && unclaimed * 2 > self.managed_routes
     }
 
-    /// Removes the steps for destinations that no node seems to claim, so that their routes stay.
+    /// Removes the steps for destinations that no node claims, so that their routes stay.
     pub(crate) fn keep_unclaimed(&mut self) {
         self.steps.retain(|step| !step.is_unclaimed);
     }
 
-    /// Returns every change that is needed, now or later.
+    /// Returns all changes that are needed, now or later.
     pub(crate) fn required_changes(&self) -> HashSet<ChangeKey> {
         let mut changes: HashSet<ChangeKey> = self.backed_off.iter().cloned().collect();
         for step in &self.steps {
@@ -177,8 +179,9 @@ impl RoutePlan {
     }
 }
 
-/// Plans all changes.
+/// Plans the routes of all nodes.
 pub(crate) fn plan(input: &PlanInput<'_>) -> RoutePlan {
+    // Find the routes that are ours to manage, and the destinations that our nodes claim.
     let foreign = ForeignNodes::new(input.foreign, input.routes);
     let managed = managed_routes(input, &foreign);
     let CidrClaims { claims, mut rejected } = collect_claims(input, &foreign);
@@ -186,6 +189,7 @@ pub(crate) fn plan(input: &PlanInput<'_>) -> RoutePlan {
         managed_routes: managed.values().map(Vec::len).sum(),
         ..RoutePlan::default()
     };
+    // Plan each destination.
     let mut cidr_states = CidrStates::new();
     let destinations: BTreeSet<IpNet> = claims.keys().chain(managed.keys()).copied().collect();
     for destination in destinations {
@@ -209,13 +213,14 @@ pub(crate) fn plan(input: &PlanInput<'_>) -> RoutePlan {
         let state = plan_claimed(input, &mut plan, destination, owner, routes);
         cidr_states.insert((&owner.name, destination), state);
     }
+    // Summarize the result per node.
     rejected.sort_by(|a, b| (&a.node.name, &a.cidr).cmp(&(&b.node.name, &b.cidr)));
     plan.rejected_cidrs = rejected;
     plan.nodes = node_plans(input, &managed, &cidr_states);
     plan
 }
 
-/// States of the destinations that a node claims, by node name and destination.
+/// The states of the destinations that nodes claim, by node name and destination.
 type CidrStates<'a> = HashMap<(&'a str, IpNet), PodCidrState>;
 
 /// A node's claim to a destination.
@@ -226,12 +231,8 @@ struct CidrClaim<'a> {
 }
 
 impl CidrClaim<'_> {
-    fn rejected(&self, reject_reason: RejectReason) -> RejectedPodCidr {
-        RejectedPodCidr {
-            node: self.node.clone(),
-            cidr: self.cidr.clone(),
-            reject_reason,
-        }
+    fn rejected(&self, reason: RejectReason) -> RejectedPodCidr {
+        RejectedPodCidr { node: self.node.clone(), cidr: self.cidr.clone(), reason }
     }
 }
 
@@ -241,8 +242,8 @@ struct CidrClaims<'a> {
     rejected: Vec<RejectedPodCidr>,
 }
 
-/// Parses a pod CIDR. Bits past the prefix are cleared, because the text of two equal networks may
-/// differ (W17g).
+/// Parses a pod CIDR and clears the bits past the prefix, so that two networks are equal even if
+/// they are written differently.
 fn network(cidr: &str) -> Option<IpNet> {
     let network: IpNet = cidr.parse().ok()?;
     Some(network.trunc())
@@ -252,8 +253,8 @@ fn is_within(cluster: &[IpNet], destination: &IpNet) -> bool {
     cluster.iter().any(|network| network.contains(destination))
 }
 
-/// Collects which of our nodes claim which destinations, oldest node first, and the pod CIDRs that
-/// are rejected.
+/// Collects the destinations that our nodes claim, with the oldest node first, and the pod CIDRs
+/// that are rejected.
 fn collect_claims<'a>(input: &PlanInput<'a>, foreign: &ForeignNodes<'_>) -> CidrClaims<'a> {
     let mut claims: BTreeMap<IpNet, Vec<CidrClaim<'a>>> = BTreeMap::new();
     let mut rejected = Vec::new();
@@ -268,7 +269,7 @@ fn collect_claims<'a>(input: &PlanInput<'a>, foreign: &ForeignNodes<'_>) -> Cidr
                         claimants.push(claim);
                     }
                 }
-                Err(reject_reason) => rejected.push(claim.rejected(reject_reason)),
+                Err(reason) => rejected.push(claim.rejected(reason)),
             }
         }
     }
@@ -279,8 +280,8 @@ fn collect_claims<'a>(input: &PlanInput<'a>, foreign: &ForeignNodes<'_>) -> Cidr
     CidrClaims { claims, rejected }
 }
 
-/// Returns the network of a pod CIDR, or why it cannot get a route. Claims of other nodes of ours
-/// do not matter here.
+/// Returns the network of a pod CIDR, or the reason why it cannot get a route. Claims of other nodes
+/// of ours do not matter here.
 fn routable_network(
     input: &PlanInput<'_>,
     foreign: &ForeignNodes<'_>,
@@ -320,8 +321,8 @@ fn managed_routes<'a>(
     managed
 }
 
-/// Chooses one of several nodes with the same pod CIDR: the one whose route exists, otherwise the
-/// oldest. So the route never moves without a reason.
+/// Chooses one of several nodes with the same pod CIDR: the one whose route exists, so that the
+/// route does not move without a reason, otherwise the oldest.
 fn choose_owner<'a>(claims: &[CidrClaim<'a>], routes: &[&Route]) -> Option<&'a Arc<NodeView>> {
     for claim in claims {
         if routes.iter().any(|route| targets_node(route, claim.node)) {
@@ -335,8 +336,8 @@ fn targets_node(route: &Route, node: &NodeView) -> bool {
     !route.blackhole && route.node.as_ref() == Some(&node.name)
 }
 
-/// Tells whether the route was made for the current addresses of the node. As in upstream, both
-/// must have the same number of addresses, and the route must have each of the node's.
+/// Returns true if the route was created for the current addresses of the node. As in upstream, both
+/// must have the same number of addresses, and the route must have each address of the node.
 fn matches_node_addresses(route: &Route, node: &NodeView) -> bool {
     let Some(addresses) = &route.node_addresses else {
         return true;
@@ -348,7 +349,7 @@ fn matches_node_addresses(route: &Route, node: &NodeView) -> bool {
             .all(|address| addresses.contains(address))
 }
 
-/// Plans a destination that a node claims.
+/// Plans a destination that a node claims. Returns the state of the node's pod CIDR.
 fn plan_claimed(
     input: &PlanInput<'_>,
     plan: &mut RoutePlan,
@@ -360,19 +361,20 @@ fn plan_claimed(
         |route: &Route| targets_node(route, owner) && matches_node_addresses(route, owner);
     let is_routed = routes.iter().any(|route| is_desired(route));
     let create = ChangeKey::create(owner, destination);
-    let create_deferred = !is_routed && input.failures.is_backed_off(&create, input.now);
+    let is_create_deferred = !is_routed && input.failures.is_backed_off(&create, input.now);
+    // Delete the other routes. A route to this node with outdated addresses stays as long as its
+    // replacement is deferred.
     let mut obsolete = Vec::new();
     for route in routes {
-        // A route to this node with outdated addresses stays as long as its replacement is
-        // deferred.
-        let is_kept_meanwhile = create_deferred && targets_node(route, owner);
+        let is_kept_meanwhile = is_create_deferred && targets_node(route, owner);
         if !is_desired(route) && !is_kept_meanwhile {
             obsolete.push(*route);
         }
     }
     let Deletions { due, deferred } = split_deletions(input, &obsolete);
-    // The creation waits until every other route with this destination is deleted (W17a).
-    let is_blocked = create_deferred || !deferred.is_empty();
+    // Create the route once no other route with this destination is left. Upstream lets the creation
+    // race with the deletions.
+    let is_blocked = is_create_deferred || !deferred.is_empty();
     plan.backed_off.extend(deferred);
     let state = if is_routed {
         PodCidrState::Routed
@@ -405,7 +407,7 @@ fn plan_unclaimed(
     }
 }
 
-/// Routes to delete now, and deletions that are deferred because they failed.
+/// The routes to delete now, and the deletions that are deferred because they failed.
 #[derive(Default)]
 struct Deletions {
     due: Vec<Route>,
@@ -446,9 +448,10 @@ fn node_plans(
     plans
 }
 
-/// Returns the states of a node's pod CIDRs. One of an address family that the cluster CIDRs lack
-/// does not count, unless the node has no others: then it is as unreachable as a node with a
-/// rejected CIDR.
+/// Returns the states of a node's pod CIDRs.
+///
+/// A pod CIDR of an address family that the cluster CIDRs lack does not count. If a node has no
+/// others, they count as rejected, because the node is unreachable.
 fn pod_cidr_states(
     input: &PlanInput<'_>,
     node: &NodeView,
@@ -473,21 +476,22 @@ fn pod_cidr_states(
     states
 }
 
-/// Tells whether no cluster CIDR is of this network's address family, as where `--cluster-cidr`
-/// names one family of a dual-stack cluster. Then another component makes the routes of the family,
-/// and missing ones do not make a node unavailable.
+/// Returns true if no cluster CIDR has this network's address family.
+///
+/// `--cluster-cidr` may name only one family of a dual-stack cluster. Another component then creates
+/// the routes of the other family, and if they are missing, the node is not unavailable.
 fn is_other_family(cluster: &[IpNet], network: &IpNet) -> bool {
     !cluster
         .iter()
         .any(|cluster| IpFamily::of(cluster) == IpFamily::of(network))
 }
 
-/// What the condition `NetworkUnavailable` says about a node.
+/// The status of a node's network, as the condition `NetworkUnavailable` shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NetworkStatus {
-    /// All routes for its pod CIDRs exist: `False`, `RouteCreated`.
+    /// All routes for the node's pod CIDRs exist (`False`, `RouteCreated`).
     Ready,
-    /// Some are missing: `True`, `NoRouteCreated`.
+    /// Some routes are missing (`True`, `NoRouteCreated`).
     NotReady,
 }
 
@@ -500,7 +504,7 @@ impl NetworkStatus {
         }
     }
 
-    /// Returns the reason of the condition, upstream's.
+    /// Returns the reason of the condition, as upstream.
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::Ready => "RouteCreated",
@@ -508,7 +512,7 @@ impl NetworkStatus {
         }
     }
 
-    /// Returns the message of the condition, upstream's.
+    /// Returns the message of the condition, as upstream.
     pub(crate) fn message(self) -> &'static str {
         match self {
             Self::Ready => "RouteController created a route",
@@ -516,7 +520,7 @@ impl NetworkStatus {
         }
     }
 
-    /// Tells whether the node already has the condition. As in upstream, only status and reason
+    /// Returns true if the node already has the condition. As in upstream, only status and reason
     /// count.
     pub(crate) fn matches_condition(self, current: Option<&NodeCondition>) -> bool {
         current.is_some_and(|current| {
@@ -525,18 +529,18 @@ impl NetworkStatus {
     }
 }
 
-/// Result of the creation of a route.
+/// The result of the creation of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CreateResult {
     Created,
     Failed,
-    /// It was not attempted: the process is stopping, or the cloud is throttling and the node's
-    /// first condition can wait.
+    /// The creation was not attempted, because the process is stopping, or because the cloud is
+    /// throttling and the node's first condition can wait.
     Unknown,
 }
 
-/// Decides a node's condition from its plan and from the results of the creations. `None` if a
-/// result is unknown.
+/// Returns the status of a node's network, according to its plan and the results of the creations;
+/// `None` if a result is unknown.
 pub(crate) fn network_status(
     plan: &NodePlan,
     create_result: impl Fn(IpNet) -> CreateResult,

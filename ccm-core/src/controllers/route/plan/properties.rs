@@ -1,4 +1,4 @@
-//! What holds for every plan, over random clusters and route tables.
+//! Properties of every plan, over random clusters and route tables.
 
 use proptest::prelude::*;
 
@@ -94,7 +94,7 @@ fn clusters() -> impl Strategy<Value = Cluster> {
     })
 }
 
-/// Tells whether two networks have an address in common, the slow way.
+/// Returns true if two networks have an address in common, the slow way.
 fn overlap(a: &IpNet, b: &IpNet) -> bool {
     a.contains(b) || b.contains(a)
 }

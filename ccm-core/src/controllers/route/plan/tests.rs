@@ -303,7 +303,7 @@ fn pod_networks_that_get_no_route_are_named_with_their_node() {
     let reasons: Vec<_> = plan
         .rejected_cidrs
         .iter()
-        .map(RejectedPodCidr::reason)
+        .map(RejectedPodCidr::event_reason)
         .collect();
     assert_eq!(reasons, ["PodCIDROutOfRange", "PodCIDROutOfRange", "InvalidPodCIDR"]);
 }
@@ -357,7 +357,7 @@ fn nodes_of_another_cloud_their_routes_and_their_networks_are_left_alone() {
     let reasons: Vec<_> = plan
         .rejected_cidrs
         .iter()
-        .map(|c| (&*c.cidr, c.reason()))
+        .map(|c| (&*c.cidr, c.event_reason()))
         .collect();
     let conflict = "PodCIDRConflict";
     assert_eq!(
