@@ -1,4 +1,4 @@
-//! The dry run of the cloud-node controller: finds what it would write to each node.
+//! The dry run of the cloud-node controller, which finds what it would write to each node.
 
 use std::{sync::Arc, time::Duration};
 

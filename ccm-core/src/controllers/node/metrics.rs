@@ -18,7 +18,7 @@ pub(crate) struct NodeMetrics {
     outcomes: IntCounterVec,
 }
 
-/// The kind of work on a node: label `work` of `ccm_node_syncs_total`.
+/// The kind of work on a node, which is the label `work` of `ccm_node_syncs_total`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NodeOperation {
     Initialize,
@@ -26,7 +26,7 @@ pub(crate) enum NodeOperation {
     Labels,
 }
 
-/// The outcome of work on a node: label `outcome` of `ccm_node_syncs_total`.
+/// The outcome of work on a node, which is the label `outcome` of `ccm_node_syncs_total`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NodeOutcome {
     Changed,

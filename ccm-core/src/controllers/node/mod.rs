@@ -40,8 +40,8 @@ use crate::{
     telemetry::controller_metrics::{ReconcileOutcome as Reconciled, record_reason},
 };
 
-/// The maximum number of nodes synced at a time: enough to fill the cloud's batches when a thousand
-/// nodes appear together.
+/// The maximum number of nodes synced at a time. It is large enough to fill the cloud's batches
+/// when a thousand nodes appear together.
 const MAX_CONCURRENT_NODES: usize = 512;
 /// The minimum number of API writes that may be in flight, even if `--concurrent-node-syncs` is
 /// lower. With upstream's default of one, a large cluster would start at one node per round trip.
@@ -182,7 +182,7 @@ impl NodeController {
                 self.queue.forget(&name);
                 self.event_dedup.clear(&name);
             }
-            // Even if the process seems to be stopping, requeue the node: it would be lost if the
+            // Requeue the node even if the process seems to be stopping, or it would be lost if the
             // process went on.
             Err(error) => {
                 let failures = self.queue.failed(&name);

@@ -1,4 +1,4 @@
-//! The dry run of the node-IPAM controller: finds the pod CIDRs that it would allocate.
+//! The dry run of the node-IPAM controller, which finds the pod CIDRs that it would allocate.
 
 use async_trait::async_trait;
 use ipnet::IpNet;

@@ -1,8 +1,8 @@
 //! Allocates pod CIDRs to the nodes of the cluster (upstream's `node-ipam-controller` with its
 //! `RangeAllocator`).
 //!
-//! As upstream, nodes that the provider does not claim get pod CIDRs too: pod CIDRs belong to the
-//! cluster, not to the cloud.
+//! As upstream, nodes that the provider does not claim get pod CIDRs too, because pod CIDRs belong
+//! to the cluster, not to the cloud.
 //!
 //! The `CidrAllocator` of the `plan` module keeps the allocations. It processes all changes of the
 //! node cache in order, so no decision is based on a state that is older than the cache.
@@ -157,8 +157,8 @@ impl NodeIpamController {
     /// Creates the controller and subscribes it to the node cache.
     ///
     /// # Errors
-    /// Returns an error if a cluster CIDR cannot be divided into blocks of the given size, or if the
-    /// metrics are already registered.
+    /// Returns an error if a cluster CIDR cannot be divided into blocks of the given size, or if
+    /// the metrics are already registered.
     pub fn new(ctx: ControllerContext, config: &NodeIpamOptions) -> Result<Self, NodeIpamError> {
         let shared = Arc::new(SharedAllocator {
             allocator: Mutex::new(CidrAllocator::new(&config.networks, &config.services)?),

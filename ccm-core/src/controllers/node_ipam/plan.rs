@@ -92,8 +92,8 @@ pub(crate) enum AllocationDecision {
     /// Write nothing, because a cluster CIDR has no free block. [`CidrAllocator::take_changes`]
     /// returns the node when there may be one.
     Full,
-    /// Write nothing, because the node has pod CIDRs, is deleted, or was replaced by another node of
-    /// its name.
+    /// Write nothing, because the node has pod CIDRs, is deleted, or was replaced by another node
+    /// of its name.
     Nothing,
 }
 
@@ -461,9 +461,9 @@ impl CidrAllocator {
         self.pools[range.pool].set().block(range.blocks.start)
     }
 
-    /// Returns the block of a pool that the node should get in preference to a free one: the one
-    /// that was proposed before, unless another node has got it since, or the one that the node had
-    /// before a backup was restored.
+    /// Returns the block of a pool that the node should get in preference to a free one. This is
+    /// the block that was proposed before, unless another node has got it since, or else one that
+    /// the node had before a backup was restored.
     fn preferred_block(
         &self,
         entry: &NodeAllocation,

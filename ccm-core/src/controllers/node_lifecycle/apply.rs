@@ -66,8 +66,8 @@ pub(super) async fn set_shutdown_taint(
 
 /// Builds the patch that adds the shutdown taint.
 ///
-/// It only applies if the node has not changed since it was read: a JSON Patch that creates the
-/// list of taints would replace one that another writer has just created.
+/// It only applies if the node has not changed since it was read. Otherwise, it might create the
+/// list of taints and so replace one that another writer has just created.
 pub(crate) fn add_taint(node: &NodeView) -> Vec<PatchOp> {
     let taint =
         json!({ "key": well_known::TAINT_SHUTDOWN, "effect": TaintEffect::NoSchedule.as_str() });

@@ -1,4 +1,5 @@
-//! The dry run of the node-lifecycle controller: finds the nodes that it would taint or delete.
+//! The dry run of the node-lifecycle controller, which finds the nodes that it would taint or
+//! delete.
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -3,7 +3,7 @@
 //! The worst bug of this controller would be to delete a Node whose instance still runs. A deletion
 //! therefore needs two things:
 //!
-//! - A proof of absence: the cloud answered "not found" twice, at least one monitor period apart.
+//! - A proof of absence. The cloud must answer "not found" twice, at least one monitor period apart.
 //!   The second query is not served from a cache, and it is sent in one batch with queries for
 //!   other nodes, the controls.
 //! - Evidence that the query itself is right (credentials, region, project). Either the cloud found

@@ -91,9 +91,9 @@ pub enum OrphanScanError {
 impl OrphanScanner {
     /// Compares the objects in the cloud with the Services and Nodes of the cluster.
     ///
-    /// The cloud is listed before the caches are read, because an object is younger than the Service
-    /// that it was created for. The caches may lag nevertheless, so the API server has to confirm
-    /// each orphan.
+    /// The cloud is listed before the caches are read, because an object is younger than the
+    /// Service that it was created for. The caches may lag nevertheless, so the API server has to
+    /// confirm each orphan.
     pub(crate) async fn scan(&self) -> Result<OrphanScan, OrphanScanError> {
         // Find the orphans according to the caches.
         let owned = self.list(Instant::now() + CALL_TIMEOUT).await?;
@@ -124,8 +124,8 @@ impl OrphanScanner {
         Ok(OrphanScan { owned: owned_count, with_owner, orphans, live_owners })
     }
 
-    /// Deletes an orphan, if the API server confirms that it still is one. Waits for the cloud until
-    /// `deadline`.
+    /// Deletes an orphan, if the API server confirms that it still is one. Waits for the cloud
+    /// until `deadline`.
     pub(crate) async fn collect(
         &self,
         orphan: &Orphan,

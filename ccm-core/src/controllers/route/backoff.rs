@@ -81,8 +81,8 @@ impl ChangeBackoff {
         self.0.len()
     }
 
-    /// Counts a failure. Returns the reason of the event to emit, if one is due: one for each node
-    /// and reason.
+    /// Counts a failure. Returns the reason of the event to emit, unless the node already has an
+    /// event with this reason.
     pub(crate) fn record_failure(
         &mut self,
         key: ChangeKey,

@@ -1,5 +1,5 @@
-//! The dry run of the route controller: finds the routes that it would create and delete, and the
-//! conditions that it would write.
+//! The dry run of the route controller, which finds the routes that it would create and delete, and
+//! the conditions that it would write.
 
 use std::time::Duration;
 

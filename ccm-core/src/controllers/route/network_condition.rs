@@ -273,7 +273,8 @@ impl Drop for ConditionPatch {
 }
 
 impl RouteController {
-    /// Writes conditions, several at a time, until `cancel`. It then completes the writes in flight.
+    /// Writes conditions, several at a time, until `cancel`. It then completes the writes in
+    /// flight.
     pub(super) async fn write_conditions(&self, cancel: &CancellationToken) {
         let mut writing = FuturesUnordered::new();
         loop {

@@ -1,5 +1,5 @@
-//! Reads the observed state: the routes in the cloud, and the nodes from the cache or the API
-//! server.
+//! Reads the observed state, which is the routes in the cloud and the nodes in the cache or on the
+//! API server.
 
 use std::sync::Arc;
 

@@ -205,8 +205,8 @@ impl RouteController {
         if plan.deletes_most_routes() {
             match self.read_nodes().await {
                 Ok(nodes) => {
-                    // List the routes again, too: the provider only finds the nodes of routes among
-                    // those that it is given.
+                    // List the routes again, too, because the provider only finds the nodes of
+                    // routes among those that it is given.
                     let routes = self
                         .list_routes(&nodes)
                         .await
@@ -362,8 +362,8 @@ impl RouteController {
 
     /// Returns the result of a creation that was not sent.
     fn unsent_create_result(&self, node: &NodeView) -> CreateResult {
-        // A node without the condition can wait for the result. To write `True` now and `False` soon
-        // after would take two writes.
+        // A node without the condition can wait for the result. To write `True` now and `False`
+        // soon after would take two writes.
         if node.network_unavailable.is_none() || self.op.may_write().is_err() {
             CreateResult::Unknown
         } else {

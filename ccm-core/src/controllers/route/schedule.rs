@@ -1,5 +1,5 @@
-//! Schedules the reconciles: at once after a change, then at most once a second, and once per
-//! period.
+//! Schedules the reconciles. One starts at once after a change, but at most one per second, and at
+//! least one per period.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 

@@ -115,7 +115,8 @@ impl BackendNodeCache {
     /// Returns the nodes that are backends and meet the requirements.
     ///
     /// If the set has lost most of its nodes since the last call, this reads the nodes from the API
-    /// server. A cache that lags or lists that were cut short must not take backends out of service.
+    /// server. A cache that lags or lists that were cut short must not take backends out of
+    /// service.
     pub(crate) async fn get(
         &self,
         requirements: &[LabelRequirement],

@@ -105,7 +105,7 @@ impl<'a> BackendIdentity<'a> {
 
 /// Returns true if a node is a backend (KEP-3458).
 ///
-/// A node is none if it is being deleted or excluded, or if the autoscaler is about to remove it.
+/// It is not if it is being deleted, is excluded, or is about to be removed by the autoscaler.
 /// Readiness, cordon and other taints do not matter, because load balancers have health checks.
 pub(crate) fn is_backend(node: &NodeView) -> bool {
     is_backend_ignoring_autoscaler(node)

@@ -13,24 +13,24 @@ const DELAY_BUCKETS: &[f64] =
 /// Metrics of the service controller.
 #[derive(Clone, Debug)]
 pub(crate) struct ServiceMetrics {
-    /// Upstream's: attempts to update the hosts of a load balancer.
+    /// The number of attempts to update the hosts of a load balancer (upstream's).
     pub(crate) host_updates: IntCounter,
-    /// Upstream's: attempts that failed.
+    /// The number of these attempts that failed (upstream's).
     pub(crate) host_update_errors: IntCounter,
-    /// Upstream's: time from the start of a node-change pass until its last Service is synced.
+    /// The time from the start of a node-change pass until its last Service is synced (upstream's).
     pub(crate) node_sync: Histogram,
-    /// Upstream's: duration of one update of the hosts of a load balancer.
+    /// The duration of an update of the hosts of a load balancer (upstream's).
     pub(crate) host_update: Histogram,
-    /// Differences that a drift check found although everything had been in sync.
+    /// The number of differences that drift checks found after everything had been in sync.
     pub(crate) drift: IntCounter,
-    /// Time from the creation of a Service to its first address.
+    /// The time from the creation of a Service to its first address.
     pub(crate) address_delay: Histogram,
-    /// Time from a node change to the update of a load balancer.
+    /// The time from a node change to the update of a load balancer.
     pub(crate) backends_delay: Histogram,
     outcomes: IntCounterVec,
 }
 
-/// The kind of a sync: label `work` of `ccm_service_syncs_total`.
+/// The kind of a sync, which is the label `work` of `ccm_service_syncs_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SyncKind {
     Ensure,
@@ -54,7 +54,7 @@ impl SyncKind {
     }
 }
 
-/// The outcome of a sync: label `outcome` of `ccm_service_syncs_total`.
+/// The outcome of a sync, which is the label `outcome` of `ccm_service_syncs_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServiceOutcome {
     Done,

@@ -256,7 +256,7 @@ impl ServiceController {
     /// request, unless most nodes seem to be gone.
     async fn queue_changed_backends(&self) {
         let first_change_at = self.node_changes.batcher.lock().start_pass(self.now());
-        // Sync the Services again that are being synced now: they may be given older backends, and
+        // Sync the Services again that are being synced now. They may be given older backends, and
         // a Service that is synced for the first time has no sync state yet.
         for key in self.queue.in_progress() {
             self.queue.add(key);

@@ -1,5 +1,5 @@
-//! Writes to a Service. All of them are patches of the status subresource: it accepts finalizers,
-//! annotations and status in one patch, and upstream's roles allow no other writes.
+//! Writes to a Service. All of them are patches of the status subresource, which accepts
+//! finalizers, annotations and status in one patch. Upstream's roles allow no other writes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -28,7 +28,7 @@ const BACKEND_RETRY_DELAY: Duration = Duration::from_secs(30);
 /// controllers both consider the Service theirs, they must not overwrite each other continuously.
 const MIN_RESTORE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The sync state of a Service: what this process remembers about it between syncs.
+/// The sync state of a Service, which this process remembers between syncs.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -381,8 +381,8 @@ fn plan_invalid(
     let Some(served) = served else {
         return ServiceAction::Wait { until: None };
     };
-    // Update the backends if they differ from those that were last applied.
-    // Update the backends if they differ from those that were last applied.
+    // Update the backends if they differ from those that were last applied. Update the backends if
+    // they differ from those that were last applied.
     let is_applied = state.last_applied.is_some_and(|applied| {
         applied.digest == served.digest && applied.backend_fingerprint == Some(served.fingerprint)
     });
@@ -473,8 +473,8 @@ fn plan_serve(
         let start_event = StartEvent::unless(already_announced);
         ServiceAction::Serve(ServeAction::Ensure { read_mode, start_event })
     };
-    // `last_applied` may be set without an attempt: the Service was invalid, and only its backends
-    // were updated.
+    // While the Service was invalid, only its backends were updated. That sets `last_applied` but
+    // does not count as an attempt.
     if !state.has_attempted {
         return ensure(ReadMode::Fresh);
     }
@@ -489,7 +489,7 @@ fn plan_serve(
     if applied.backend_fingerprint != Some(backends) && !waits_for_node_sync {
         return ServiceAction::Serve(ServeAction::UpdateBackends);
     }
-    // Nothing changed: check for drift, both in the cloud and on the Service.
+    // If nothing changed, check for drift, both in the cloud and on the Service.
     if applied.verify_at <= now {
         return ServiceAction::Serve(ServeAction::CheckDrift(DriftCheck::Periodic));
     }

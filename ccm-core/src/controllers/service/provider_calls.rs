@@ -162,8 +162,8 @@ impl LoadBalancerCalls {
     fn record_throttling(&self, generation: u64, error: Option<&CloudError>) {
         let throttled = error.filter(|error| error.kind() == ErrorKind::Throttled);
         let mut throttle = self.throttle.lock();
-        // Ignore a call that started before the cloud last throttled: its result says nothing about
-        // the request rate since then.
+        // Ignore a call that started before the cloud last throttled, because its result says
+        // nothing about the request rate since then.
         if generation == throttle.generation() {
             if throttled.is_some() {
                 self.concurrency.decrease();

@@ -195,7 +195,7 @@ impl ServiceOperation {
     }
 }
 
-/// Formats the names as upstream does: sorted, in brackets, and at most twenty of them.
+/// Formats at most twenty of the names, sorted and in brackets, as upstream does.
 fn format_host_names(hosts: &[Arc<str>]) -> String {
     let mut names: Vec<&str> = hosts.iter().map(|name| &**name).collect();
     names.sort_unstable();

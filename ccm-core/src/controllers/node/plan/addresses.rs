@@ -82,8 +82,8 @@ fn order_by_provided(
     Ok(chosen)
 }
 
-/// Parses the annotation as strictly as `k8s.io/cloud-provider/node/helpers` does. The value must be
-/// one IP, or two IPs of different families that are not unspecified, without white space.
+/// Parses the annotation as strictly as `k8s.io/cloud-provider/node/helpers` does. The value must
+/// be one IP, or two IPs of different families that are not unspecified, without white space.
 pub(crate) fn parse_provided(value: &str) -> Result<Vec<IpAddr>, AddressError> {
     match parse_ips(value) {
         Ok(ips) => Ok(ips),
@@ -106,7 +106,7 @@ fn parse_ips(value: &str) -> Result<Vec<IpAddr>, &'static str> {
     }
 }
 
-/// Parses an IP as Kubernetes' `ParseIPSloppy` does: octets are decimal even with leading zeros,
+/// Parses an IP as Kubernetes' `ParseIPSloppy` does. Octets are decimal even with leading zeros,
 /// and an IPv4 address written as IPv6 equals its IPv4 form.
 fn parse_ip(text: &str) -> Option<IpAddr> {
     if let Ok(ip) = text.parse::<IpAddr>() {

@@ -7,7 +7,7 @@ use crate::{
     provider::InstanceMetadata,
 };
 
-/// The label pairs that upstream reconciles: a beta label, and the stable label that is its copy.
+/// The label pairs that upstream reconciles. The stable label is a copy of the beta label.
 const PAIRS: [(&str, &str); 3] = [
     (well_known::LABEL_ZONE_BETA, well_known::LABEL_ZONE),
     (well_known::LABEL_REGION_BETA, well_known::LABEL_REGION),
@@ -90,8 +90,8 @@ pub(crate) fn refreshed_labels(meta: &InstanceMetadata, existing: &LabelMap) -> 
 /// Returns the stable labels of an initialised node that differ from their beta labels, with the
 /// values of the beta labels.
 ///
-/// As upstream, a stable label without a beta label is not changed, although the beta labels are
-/// deprecated: existing clusters rely on it.
+/// As upstream, a stable label without a beta label is not changed. The beta labels are deprecated,
+/// but existing clusters rely on this.
 pub(crate) fn reconciled_labels(node: &NodeView) -> BTreeMap<&'static str, String> {
     let mut copies = BTreeMap::new();
     for (beta, stable) in PAIRS {

@@ -96,7 +96,7 @@ pub(crate) fn plan_initialization(
 
 /// Plans the addresses of a node. Returns the list to write; `None` if nothing has to be written.
 ///
-/// The order of the addresses counts: the first address of a type is the primary one.
+/// The order of the addresses counts, because the first address of a type is the primary one.
 pub(crate) fn plan_addresses(
     node: &NodeView,
     cloud: &[NodeAddress],

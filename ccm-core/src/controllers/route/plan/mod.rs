@@ -149,8 +149,8 @@ impl RoutePlan {
     /// Returns true if the plan deletes more than half of several routes because no node claims
     /// them.
     ///
-    /// The nodes should then be read from the API server first: the cache may lag, and the routes
-    /// carry the traffic of the whole cluster.
+    /// The cache may lag, and the routes carry the traffic of the whole cluster. So the nodes
+    /// should be read from the API server before such a plan is applied.
     pub(crate) fn deletes_most_routes(&self) -> bool {
         let unclaimed: usize = self
             .steps
@@ -280,8 +280,8 @@ fn collect_claims<'a>(input: &PlanInput<'a>, foreign: &ForeignNodes<'_>) -> Cidr
     CidrClaims { claims, rejected }
 }
 
-/// Returns the network of a pod CIDR, or the reason why it cannot get a route. Claims of other nodes
-/// of ours do not matter here.
+/// Returns the network of a pod CIDR, or the reason why it cannot get a route. Claims of other
+/// nodes of ours do not matter here.
 fn routable_network(
     input: &PlanInput<'_>,
     foreign: &ForeignNodes<'_>,
@@ -321,8 +321,8 @@ fn managed_routes<'a>(
     managed
 }
 
-/// Chooses one of several nodes with the same pod CIDR: the one whose route exists, so that the
-/// route does not move without a reason, otherwise the oldest.
+/// Chooses one of several nodes with the same pod CIDR. That is the oldest, unless another one
+/// already has the route: a route does not move without a reason.
 fn choose_owner<'a>(claims: &[CidrClaim<'a>], routes: &[&Route]) -> Option<&'a Arc<NodeView>> {
     for claim in claims {
         if routes.iter().any(|route| targets_node(route, claim.node)) {
@@ -336,8 +336,8 @@ fn targets_node(route: &Route, node: &NodeView) -> bool {
     !route.blackhole && route.node.as_ref() == Some(&node.name)
 }
 
-/// Returns true if the route was created for the current addresses of the node. As in upstream, both
-/// must have the same number of addresses, and the route must have each address of the node.
+/// Returns true if the route was created for the current addresses of the node. As in upstream,
+/// both must have the same number of addresses, and the route must have each address of the node.
 fn matches_node_addresses(route: &Route, node: &NodeView) -> bool {
     let Some(addresses) = &route.node_addresses else {
         return true;
@@ -372,8 +372,8 @@ fn plan_claimed(
         }
     }
     let Deletions { due, deferred } = split_deletions(input, &obsolete);
-    // Create the route once no other route with this destination is left. Upstream lets the creation
-    // race with the deletions.
+    // Create the route once no other route with this destination is left. Upstream lets the
+    // creation race with the deletions.
     let is_blocked = is_create_deferred || !deferred.is_empty();
     plan.backed_off.extend(deferred);
     let state = if is_routed {
@@ -478,8 +478,8 @@ fn pod_cidr_states(
 
 /// Returns true if no cluster CIDR has this network's address family.
 ///
-/// `--cluster-cidr` may name only one family of a dual-stack cluster. Another component then creates
-/// the routes of the other family, and if they are missing, the node is not unavailable.
+/// `--cluster-cidr` may name only one family of a dual-stack cluster. Another component then
+/// creates the routes of the other family, and if they are missing, the node is not unavailable.
 fn is_other_family(cluster: &[IpNet], network: &IpNet) -> bool {
     !cluster
         .iter()

@@ -1,5 +1,5 @@
-//! The desired state of a Service: its spec as the provider parses it, and the backends that it
-//! selects.
+//! Finds the desired state of a Service, which consists of its spec as the provider parses it and
+//! the backends that it selects.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The dry run of the service controller: plans each Service as a process does that has just
+//! The dry run of the service controller, which plans each Service as a process does that has just
 //! started, and reports what it would change.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -124,8 +124,8 @@ fn not_compared_reason(error: &ServiceSyncError) -> String {
     if let ServiceSyncError::Throttled(_) = error {
         return "the cloud is throttling".to_owned();
     }
-    // An error without a log message means that the process is not the leader: the write gate is
-    // closed, and the provider checks it even for a comparison.
+    // An error without a log message comes from the write gate. It is closed in shadow mode, and
+    // the provider may check it even during a comparison.
     error
         .log_message()
         .unwrap_or_else(|| "the comparison was aborted".to_owned())
@@ -267,8 +267,8 @@ impl ServiceController {
     }
 }
 
-/// Returns the difference of an invalid Service that is served: its load balancer would stay as it
-/// is. An invalid Service that is not served has no difference, because any leader rejects it.
+/// Returns the difference of an invalid Service that is served, whose load balancer would stay as
+/// it is. An invalid Service that is not served has no difference, because any leader rejects it.
 fn invalid_differences(service: &ServiceView, errors: &[FieldError]) -> Vec<Difference> {
     if !service.has_finalizer() && service.status.ingress.is_empty() {
         return Vec::new();

@@ -107,8 +107,8 @@ impl ServiceController {
     /// Updates the backends of a load balancer whose `ensure` is rejected or fails repeatedly. It
     /// still serves its last spec, while nodes come and go.
     ///
-    /// Errors are only logged: the caller reports the failure of `ensure`, and the next sync
-    /// retries both.
+    /// Errors are only logged, because the caller reports the failure of `ensure`, and the next
+    /// sync retries both.
     async fn update_backends_of_last_spec(
         &self,
         sync: &mut ServiceSync,

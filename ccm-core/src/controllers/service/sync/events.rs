@@ -116,8 +116,8 @@ impl ServiceController {
         SyncResult::RequeueAt { at: Some(until), resets_failures: false }
     }
 
-    /// Emits an event and updates the metrics after a load balancer was ensured or its backends were
-    /// updated.
+    /// Emits an event and updates the metrics after a load balancer was ensured or its backends
+    /// were updated.
     pub(super) fn report_success(
         &self,
         sync: &mut ServiceSync,

@@ -74,9 +74,9 @@ struct ServiceSync {
 /// The backends that are affected by the reason for a deferral.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DeferralScope {
-    /// All of them: the sync would also fail with other backends.
+    /// All of them, because the sync would also fail with other backends.
     AllBackends,
-    /// Only those of this sync: it may succeed with other backends.
+    /// Only those of this sync, because it may succeed with other backends.
     TheseBackends,
 }
 
@@ -113,6 +113,7 @@ impl ServiceController {
         self.handle_error(sync, &error)
     }
 
+    /// Finds the desired state of the Service, plans one action and applies it.
     async fn reconcile(&self, sync: &mut ServiceSync) -> Result<SyncResult, ServiceSyncError> {
         // Drop the sync state of an earlier Service of this name, unless that Service may still
         // have a load balancer.
@@ -129,7 +130,7 @@ impl ServiceController {
             self.report_notices(sync, &service);
             interpreted = Some(self.interpret(sync, service).await?);
         }
-        // Plan one action and apply it.
+        // Plan an action.
         let action = plan(PlanInput {
             service: sync.service.as_deref(),
             state: &sync.state,
@@ -142,6 +143,7 @@ impl ServiceController {
             now: self.now(),
         });
         tracing::trace!(service = %sync.key, ?action, "service planned");
+        // Apply it. Its reason is recorded with each change in the cloud.
         sync.reason = action.reason(&sync.state);
         if !sync.reason.is_empty() {
             record_reason(sync.reason);
@@ -199,11 +201,11 @@ impl ServiceController {
         }
     }
 
-    /// Records what an `ensure` or an update of backends returned, and publishes the status and the
-    /// annotations.
+    /// Records the outcome of an `ensure` or an update of backends, and publishes the status and
+    /// the annotations that it contains.
     ///
-    /// They are published even if the call failed: a load balancer may have an address before it is
-    /// finished.
+    /// They are published even if the call failed, because a load balancer may have an address
+    /// before it is finished.
     async fn apply_outcome(
         &self,
         sync: &mut ServiceSync,
@@ -212,8 +214,8 @@ impl ServiceController {
         operation: ServiceOperation,
     ) -> Result<SyncResult, ServiceSyncError> {
         let LbOutcome { status, annotations, result } = outcome;
-        // Record a success before publishing: the cloud is in the desired state even if the status
-        // cannot be written.
+        // Record a success before publishing, because the cloud is in the desired state even if the
+        // status cannot be written.
         let is_in_sync = match &result {
             Ok(progress) => matches!(progress, Progress::Done),
             Err(error) => error.kind() == ErrorKind::ImplementedElsewhere,
