@@ -381,8 +381,7 @@ fn plan_invalid(
     let Some(served) = served else {
         return ServiceAction::Wait { until: None };
     };
-    // Update the backends if they differ from those that were last applied. Update the backends if
-    // they differ from those that were last applied.
+    // Update the backends if they differ from those that were last applied.
     let is_applied = state.last_applied.is_some_and(|applied| {
         applied.digest == served.digest && applied.backend_fingerprint == Some(served.fingerprint)
     });
