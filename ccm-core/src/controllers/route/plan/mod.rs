@@ -321,8 +321,8 @@ fn managed_routes<'a>(
     managed
 }
 
-/// Chooses one of several nodes with the same pod CIDR. That is the oldest, unless another one
-/// already has the route: a route does not move without a reason.
+/// Chooses one of several nodes with the same pod CIDR. This is the oldest, unless another one has
+/// the route already.
 fn choose_owner<'a>(claims: &[CidrClaim<'a>], routes: &[&Route]) -> Option<&'a Arc<NodeView>> {
     for claim in claims {
         if routes.iter().any(|route| targets_node(route, claim.node)) {

@@ -62,7 +62,7 @@ impl ServiceController {
             return Ok(self.requeue_pending(sync, after));
         }
         sync.state.deleted = true;
-        // Let the Service go, and report the deletion.
+        // Remove the finalizer if the Service still exists, and report the deletion.
         let mut last_write = None;
         if follow_up == AfterDelete::RemoveFinalizer
             && let Some(service) = sync.service.clone()

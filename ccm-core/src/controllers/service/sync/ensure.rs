@@ -37,9 +37,13 @@ impl ServiceController {
         // A load balancer from before the start must not lose nodes that the cache lacks.
         let may_exist_from_before_start = !sync.state.has_attempted
             && (desired.service.has_finalizer() || !desired.service.status.ingress.is_empty());
-        if may_exist_from_before_start && !self.confirm_nodes_after_start(sync, desired).await? {
-            return Ok(SyncResult::RequeueNow);
+        if may_exist_from_before_start {
+            let backends_are_current = self.confirm_nodes_after_start(sync, desired).await?;
+            if !backends_are_current {
+                return Ok(SyncResult::RequeueNow);
+            }
         }
+        // Announce the goal, unless that was done before.
         if start_event == StartEvent::Emit {
             self.emit_event(
                 sync,
@@ -144,7 +148,8 @@ impl ServiceController {
         sync.kind = SyncKind::UpdateBackends;
         // If this process applied nothing yet, the load balancer is from before the start.
         if sync.state.last_applied.is_none() {
-            if !self.confirm_nodes_after_start(sync, desired).await? {
+            let backends_are_current = self.confirm_nodes_after_start(sync, desired).await?;
+            if !backends_are_current {
                 return Ok(SyncResult::RequeueNow);
             }
             // An earlier process may have applied these backends, so emit no event about them.

@@ -29,7 +29,8 @@ impl ServiceController {
     ) -> Result<SyncResult, ServiceSyncError> {
         sync.kind = SyncKind::PublishStatus;
         sync.state.restored_at = Some(self.now());
-        if !self.add_finalizer(sync, &desired.service).await? {
+        let needs_load_balancer = self.add_finalizer(sync, &desired.service).await?;
+        if !needs_load_balancer {
             return Ok(WAIT_FOR_CHANGE);
         }
         let status = sync.state.desired_status.clone();
