@@ -42,26 +42,28 @@ use crate::{
     },
 };
 
-/// Exit code of `--shadow-once` when something differs.
+/// The exit code of `--shadow-once` if something differs.
 const EXIT_DIFFERENT: u8 = 2;
-/// What `--shadow-once` says when it could not judge.
+/// The error of `--shadow-once` if the comparison is incomplete.
 const INCOMPLETE: &str = "some objects could not be compared";
 
 pub use crate::error::BoxError;
 
-/// Runs a cloud-controller-manager to its end and returns its exit code: 0 after an orderly stop,
-/// `--help`, `--version`, and when `--shadow-once` finds no difference; 2 when that finds some; 1
-/// for bad arguments, a provider that cannot be built, lost leadership and every other failure.
+/// Runs a cloud-controller-manager until it ends, and returns its exit code.
 ///
-/// With `orphans` as the first argument it prints what the cloud holds for this cluster and nobody
-/// asks for, with the same flags and some more (`orphans --help`), and exits with 0 when nothing of
-/// it is left, 2 when something is, 1 on failure.
+/// The exit code is 0 after an orderly stop, after `--help` and `--version`, and if `--shadow-once`
+/// finds no difference. It is 2 if `--shadow-once` finds a difference. It is 1 for invalid
+/// arguments, a provider that cannot be built, lost leadership, and every other failure.
 ///
-/// `build` constructs the provider from the checked configuration, before leader election, so that
-/// a bad cloud configuration ends a standby too. An error ends the process, so a cloud that is down
-/// should be none: `build` may wait for it. The pages are served meanwhile, `/readyz` fails, and a
-/// signal drops the future. What can wait belongs into [`CloudProvider::start`], which is called
-/// again as long as the cloud is down.
+/// If the first argument is `orphans`, the process lists the orphans of this cluster instead, and
+/// deletes them on request. This subcommand has the same flags and some more (see `orphans
+/// --help`). Its exit code is 0 if no orphans remain, 2 if some remain, and 1 on failure.
+///
+/// `build` constructs the provider from the validated configuration. It runs before leader
+/// election, so an invalid cloud configuration also ends a standby. An error of `build` ends the
+/// process. It should therefore wait for a cloud that is down, instead of returning an error:
+/// meanwhile the HTTPS server runs, `/readyz` fails, and a signal drops the future. Work that can
+/// wait belongs in [`CloudProvider::start`], which is called again while the cloud is down.
 pub async fn run<A, B, F>(product: Product, args: A, build: B) -> ExitCode
 where
     A: IntoIterator<Item = OsString>,
@@ -71,8 +73,8 @@ where
     match start(product, args, build).await {
         Ok(code) => code,
         Err(error) => {
-            // Logging may not be there yet, and an operator looks at the last line on standard
-            // error.
+            // Printed, not logged: logging may not be set up yet, and operators look at the last
+            // line on standard error.
             write_line(&mut std::io::stderr(), &format!("error: {}", chain(error.as_ref())));
             ExitCode::FAILURE
         }
@@ -86,9 +88,9 @@ where
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
     let mut args = args.into_iter().peekable();
-    let orphans = args.next_if(|word| word == orphans::SUBCOMMAND).is_some();
-    let product = if orphans {
-        orphans::product(product)
+    let is_orphans = args.next_if(|arg| arg == orphans::SUBCOMMAND).is_some();
+    let product = if is_orphans {
+        orphans::with_flags(product)
     } else {
         product
     };
@@ -99,21 +101,21 @@ where
         }
         Invocation::Run(config) => *config,
     };
-    // Variables that are not Unicode are none of ours.
+    // Environment variables that are not Unicode cannot be feature gates.
     let environment = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let gate_warnings = config.client_gates.read_environment(environment);
-    let (traces, spans) = traces(&product, &config)?.unzip();
+    let (traces, spans) = start_traces(&product, &config)?.unzip();
     let (dispatch, verbosity) = logging::dispatch_with(&config.logging, std::io::stderr, spans);
     tracing::dispatcher::set_global_default(dispatch)?;
-    std::panic::set_hook(Box::new(log_panic));
+    std::panic::set_hook(Box::new(print_panic));
     for warning in config.warnings().iter().chain(&gate_warnings) {
         tracing::warn!("{warning}");
     }
     for flag in config.flags() {
         tracing::debug!(flag = %flag.name, value = %flag.value, "flag");
     }
-    let result = if orphans {
+    let result = if is_orphans {
         Box::pin(orphans::run(product, config, build)).await
     } else {
         run_manager(product, config, verbosity, build).await
@@ -134,8 +136,9 @@ where
     B: FnOnce(Config) -> F,
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
-    // Before the election: a standby is probed and scraped, too, and a port in use is to be known
-    // at once. A single comparison serves nobody, and is usually made where the port is another's.
+    // Bind before leader election: a standby is probed and scraped too, and a port that is in use
+    // should be an error at once. A single comparison needs no server, and usually runs where
+    // another process uses the port.
     let server = if config.shadow.once {
         None
     } else {
@@ -147,6 +150,8 @@ where
         let work = build_and_run(product, config, observability, None, build, signals);
         return Box::pin(work).await;
     };
+
+    // The server rejects users until authentication is set up, which needs the API server.
     let auth_filter = AuthFilter::new(&config.authorization.always_allow_paths)?;
     let (auth_setup, auth) = set_up_delegated_auth(
         &product,
@@ -163,7 +168,7 @@ where
     Box::pin(run_and_serve(work, server, router, auth)).await
 }
 
-/// What has to be done at the first contact with the API server.
+/// The setup of authentication, to run once the API server is reachable.
 type AuthSetup = BoxFuture<'static, Result<(), AuthError>>;
 
 /// Builds the provider, which may wait for its cloud, and runs the manager.
@@ -171,7 +176,7 @@ async fn build_and_run<B, F>(
     product: Product,
     config: Config,
     observability: Observability,
-    recognition: Option<AuthSetup>,
+    auth_setup: Option<AuthSetup>,
     build: B,
     mut signals: Signals,
 ) -> Result<ExitCode, BoxError>
@@ -179,13 +184,13 @@ where
     B: FnOnce(Config) -> F,
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
-    let building = observability
+    let not_built_check = observability
         .health
         .add(CheckKind::Ready, CLOUD_PROVIDER_CHECK, || Err("is not built yet".to_owned()));
     let provider = tokio::select! {
         provider = build(config.clone()) => provider?,
         signal = signals.next() => {
-            // Nothing was begun that would have to end first.
+            // Nothing has been started that would have to be stopped first.
             tracing::info!(signal, "stopping before the cloud provider is built");
             return if config.shadow.once { Err(INCOMPLETE.into()) } else { Ok(ExitCode::SUCCESS) };
         }
@@ -194,21 +199,21 @@ where
     let manager = Manager::from_config(product, config, provider)
         .await?
         .with_observability(observability);
-    drop(building);
-    let manager = match recognition {
-        Some(recognition) => manager.on_api_server_reachable(recognition),
+    drop(not_built_check);
+    let manager = match auth_setup {
+        Some(auth_setup) => manager.on_api_server_reachable(auth_setup),
         None => manager,
     };
     run_until_signalled(manager, signals).await
 }
 
-/// Finds out, once the API server was reached and before anything else is done, how callers of the
-/// HTTPS server are recognised. The receiver gets the result.
+/// Returns the setup of the HTTPS server's authentication and authorization, and a receiver that
+/// gets the result once the setup has run.
 fn set_up_delegated_auth(
     product: &Product,
     config: &Config,
     registry: Registry,
-    door: AuthFilter,
+    auth_filter: AuthFilter,
 ) -> (AuthSetup, oneshot::Receiver<DelegatedAuth>) {
     let (sender, receiver) = oneshot::channel();
     let authentication = config.authentication.clone();
@@ -218,45 +223,48 @@ fn set_up_delegated_auth(
         let clients = AuthClients::from_flags(&authentication, &authorization, &product).await?;
         let auth =
             DelegatedAuth::connect(&authentication, &authorization, clients, &registry).await?;
-        door.install(Arc::new(auth.clone()));
-        // Without a receiver the process is ending already.
+        auth_filter.install(Arc::new(auth.clone()));
+        // Without a receiver the process is already ending.
         let _ = sender.send(auth);
         Ok(())
     };
     (connect.boxed(), receiver)
 }
 
-/// Does the work and answers meanwhile, so that what happens at the beginning and at the end can be
-/// seen as well.
+/// Runs `work` and the HTTPS server together, until `work` ends. The server also runs while `work`
+/// starts and stops, so that these phases can be observed.
 async fn run_and_serve(
     work: impl Future<Output = Result<ExitCode, BoxError>>,
     server: Server,
     router: Router,
     auth: oneshot::Receiver<DelegatedAuth>,
 ) -> Result<ExitCode, BoxError> {
-    let end = CancellationToken::new();
-    let keep_fresh = async {
-        if let Some(Ok(auth)) = end.run_until_cancelled(auth).await {
-            auth.run(end.clone()).await;
+    let stop = CancellationToken::new();
+    let refresh_auth = async {
+        if let Some(Ok(auth)) = stop.run_until_cancelled(auth).await {
+            auth.run(stop.clone()).await;
         }
     };
-    let answer = async {
-        server.run(router, end.clone()).await;
-        // Alone when the process ends, and if not, it should.
-        end.cancel();
+    let serve_requests = async {
+        server.run(router, stop.clone()).await;
+        // The server ends because of `stop`, or because it failed. Then the process should end.
+        stop.cancel();
     };
-    let mut serve = pin!(async { tokio::join!(answer, keep_fresh) });
+    let mut serve = pin!(async { tokio::join!(serve_requests, refresh_auth) });
     let code = tokio::select! {
         result = work => result?,
         _ = &mut serve => return Err("the HTTPS server ended".into()),
     };
-    end.cancel();
+    stop.cancel();
     serve.await;
     Ok(code)
 }
 
-/// Begins to export traces, if `--tracing-config-file` is given.
-fn traces(product: &Product, config: &Config) -> Result<Option<(Traces, SpanLayer)>, BoxError> {
+/// Starts the export of traces if `--tracing-config-file` is set.
+fn start_traces(
+    product: &Product,
+    config: &Config,
+) -> Result<Option<(Traces, SpanLayer)>, BoxError> {
     let Some(file) = &config.debugging.tracing_config_file else {
         return Ok(None);
     };
@@ -265,14 +273,14 @@ fn traces(product: &Product, config: &Config) -> Result<Option<(Traces, SpanLaye
     Ok(Some(Traces::start(&settings, product.binary, product.version, instance)?))
 }
 
-/// The signals that ask the process to end: `SIGTERM` from the kubelet, `SIGINT` from Ctrl-C.
+/// The signals that request the process to stop: `SIGTERM` from the kubelet, `SIGINT` from Ctrl-C.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    /// Takes them over from now on.
+    /// Installs handlers for the signals, which replace their default effect.
     fn install() -> std::io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -280,7 +288,10 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one. None is lost when the future is dropped.
+    /// Waits for the next signal and returns its name.
+    ///
+    /// # Cancellation
+    /// Dropping the future loses no signal.
     async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
@@ -289,19 +300,19 @@ impl Signals {
     }
 }
 
-/// Runs the manager; the first signal stops it in order, the second at once.
+/// Runs the manager. The first signal stops it gracefully, the second one at once.
 async fn run_until_signalled(manager: Manager, mut signals: Signals) -> Result<ExitCode, BoxError> {
     let stop = CancellationToken::new();
     match until_signalled(manager.run(stop.clone()), &stop, &mut signals).await?? {
         ManagerExit::Stopped | ManagerExit::Compared(Verdict::Same) => Ok(ExitCode::SUCCESS),
         ManagerExit::Compared(Verdict::Different) => Ok(ExitCode::from(EXIT_DIFFERENT)),
         ManagerExit::Compared(Verdict::Incomplete) => Err(INCOMPLETE.into()),
-        ManagerExit::LeadershipLost(why) => Err(format!("leadership lost: {why}").into()),
+        ManagerExit::LeadershipLost(reason) => Err(format!("leadership lost: {reason}").into()),
     }
 }
 
-/// Waits for the end of what `stop` stops. The first signal cancels that; at the second the work is
-/// dropped.
+/// Runs `work` until it ends. The first signal cancels `stop`, which should end it. The second
+/// signal drops it.
 async fn until_signalled<T>(
     work: impl Future<Output = T>,
     stop: &CancellationToken,
@@ -310,7 +321,7 @@ async fn until_signalled<T>(
     let mut work = pin!(work);
     loop {
         tokio::select! {
-            done = &mut work => return Ok(done),
+            result = &mut work => return Ok(result),
             signal = signals.next() => {
                 if stop.is_cancelled() {
                     return Err(format!("{signal} again: stopped without waiting").into());
@@ -322,29 +333,29 @@ async fn until_signalled<T>(
     }
 }
 
-/// Says that a thread panicked, as the standard library does, without what looks like credentials:
-/// libraries may panic with a request in their message.
-fn log_panic(panic: &PanicHookInfo<'_>) {
-    let place = panic
+/// Prints a panic as the standard library does, but redacts text that looks like credentials,
+/// because libraries may panic with a request in their message.
+fn print_panic(panic: &PanicHookInfo<'_>) {
+    let location = panic
         .location()
         .map(ToString::to_string)
         .unwrap_or_default();
     let thread = std::thread::current();
     let thread = thread.name().unwrap_or("<unnamed>");
     let text = redacted_panic(panic.payload());
-    let trace = Backtrace::capture();
-    let trace = if trace.status() == BacktraceStatus::Captured {
-        trace.to_string()
+    let backtrace = Backtrace::capture();
+    let backtrace = if backtrace.status() == BacktraceStatus::Captured {
+        backtrace.to_string()
     } else {
         String::new()
     };
     write_line(
         &mut std::io::stderr(),
-        &format!("thread '{thread}' panicked at {place}:\n{text}\n{trace}"),
+        &format!("thread '{thread}' panicked at {location}:\n{text}\n{backtrace}"),
     );
 }
 
-/// Writes a line; a closed pipe is no reason to fail.
-fn write_line(to: &mut impl Write, text: &str) {
-    let _ = writeln!(to, "{}", text.trim_end());
+/// Writes a line. Ignores errors, because a closed pipe should not fail the process.
+fn write_line(output: &mut impl Write, text: &str) {
+    let _ = writeln!(output, "{}", text.trim_end());
 }

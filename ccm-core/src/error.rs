@@ -1,4 +1,4 @@
-//! Printing errors and panics.
+//! Text of errors and panics, for logs and events.
 
 use std::{any::Any, borrow::Cow, error::Error, fmt::Write, panic::AssertUnwindSafe};
 
@@ -10,24 +10,27 @@ use crate::redact::redact_credentials;
 /// Any error that can be sent to another thread, such as that of a provider's constructor.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Returns an error and its causes in one line, for logs and events, without credentials that
-/// servers repeat, and without what a kubeconfig's plug-in printed.
+/// Returns an error and its causes in one line, for logs and events.
+///
+/// Redacts credentials that servers repeat in their messages, and the output of a kubeconfig's exec
+/// plug-in.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = Some(error);
     while let Some(cause) = next {
         let cause_text = cause.to_string();
-        if let Some(words) = redacted_exec_error(cause) {
-            // Some errors say their cause themselves. What is beneath this one would say it once
-            // more.
-            match text.contains(&cause_text) {
-                true => text = text.replace(&cause_text, &words),
+        if let Some(redacted) = redacted_exec_error(cause) {
+            if text.contains(&cause_text) {
+                // An outer error already printed this cause.
+                text = text.replace(&cause_text, &redacted);
+            } else {
                 // Writing to a String cannot fail.
-                false => drop(write!(text, ": {words}")),
+                let _ = write!(text, ": {redacted}");
             }
+            // The causes below this one contain the secrets too.
             break;
         }
-        // Some libraries print their cause themselves.
+        // Errors of some libraries already print their cause.
         if !text.ends_with(&cause_text) {
             let _ = write!(text, ": {cause_text}");
         }
@@ -35,12 +38,12 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     }
     match redact_credentials(&text) {
         Cow::Borrowed(_) => text,
-        Cow::Owned(hidden) => hidden,
+        Cow::Owned(redacted) => redacted,
     }
 }
 
-/// Words in place of an error that shows a plug-in's command line and environment, or the
-/// credentials that it printed.
+/// Returns a replacement for the text of an error that contains an exec plug-in's command line and
+/// environment, or the credentials that it printed. Returns `None` for every other error.
 fn redacted_exec_error(error: &(dyn Error + 'static)) -> Option<String> {
     match error.downcast_ref::<AuthError>()? {
         AuthError::AuthExecRun { out, .. } => {
@@ -53,23 +56,25 @@ fn redacted_exec_error(error: &(dyn Error + 'static)) -> Option<String> {
     }
 }
 
-/// Returns what a panic said, as `catch_unwind` or a joined task hands it over.
+/// Returns the message of a panic from its payload, which `catch_unwind` and joined tasks return.
 pub fn panic_text(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| payload.downcast_ref::<&str>().copied())
         .unwrap_or("no message")
 }
 
-/// [`panic_text`] for logs and events: without what looks like credentials, which libraries may
-/// have in their messages.
+/// Returns the message of a panic for logs and events. Redacts text that looks like credentials,
+/// because libraries may panic with a request in their message.
 pub(crate) fn redacted_panic(payload: &(dyn Any + Send)) -> Cow<'_, str> {
     redact_credentials(panic_text(payload))
 }
 
-/// Does work in which a panic must not end the task: what is left is the caller's to judge.
+/// Runs `work` and catches a panic in it, so that the panic does not end the task.
+///
+/// The caller must check that state shared with `work` is still consistent after a panic.
 ///
 /// # Errors
-/// What the panic said, as [`redacted_panic`].
+/// Returns the message of the panic, redacted as by [`redacted_panic`].
 pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, String> {
     AssertUnwindSafe(work)
         .catch_unwind()

@@ -36,9 +36,9 @@ pub struct Initialization {
     pub addresses: Option<Patch>,
     /// Patch of everything else.
     pub rest: Patch,
-    /// Labels that it sets.
+    /// The labels that it sets.
     pub labels: BTreeMap<String, String>,
-    /// Whether it changes nothing.
+    /// True if it changes nothing.
     pub is_empty: bool,
 }
 

@@ -1,23 +1,23 @@
-//! Keeping credentials out of what others say: servers repeat requests in their error messages,
-//! headers and all.
+//! Redaction of credentials in text from other programs. Servers repeat requests in their error
+//! messages, with all headers.
 
 use std::borrow::Cow;
 
 use crate::percent::encode;
 
-/// What stands in place of a secret.
+/// The text that replaces a secret.
 pub const REDACTED: &str = "…";
 
-/// Shortest secret that is looked for.
+/// The minimum length of a secret that is redacted, in bytes.
 const MIN_SECRET_LENGTH: usize = 4;
-/// Shortest text that counts as a token behind `Bearer` or `Basic`, which are words as well.
+/// The minimum length of a token after `Bearer` or `Basic`, which are also ordinary words.
 const MIN_TOKEN_LENGTH: usize = 12;
-/// What a JSON Web Token begins with: `{"` in base64.
-const JWT: &str = "eyJ";
-/// Words behind which a token follows after a space.
+/// The start of a JSON Web Token: `{"` in base64.
+const JWT_PREFIX: &str = "eyJ";
+/// The authentication schemes that are followed by a space and a token.
 const SCHEMES: [&str; 2] = ["bearer", "basic"];
-/// Names of headers, parameters and fields whose value is a credential.
-const NAMES: [&str; 7] = [
+/// The names of headers, parameters and fields whose value is a credential.
+const CREDENTIAL_NAMES: [&str; 7] = [
     "x-auth-token",
     "x-subject-token",
     "x-service-token",
@@ -27,8 +27,9 @@ const NAMES: [&str; 7] = [
     "sessiontoken",
 ];
 
-/// Returns the text without these secrets, as they are and as they stand in a URL or in JSON. One
-/// of less than four bytes stays: it hides nothing, and is part of many words.
+/// Replaces these secrets in a text, in plain form and as they appear in a URL or in JSON.
+///
+/// Secrets of less than four bytes are not replaced, because they are part of many words.
 pub fn redact<'a>(text: &'a str, secrets: &[&str]) -> Cow<'a, str> {
     let mut text = Cow::Borrowed(text);
     for secret in secrets
@@ -44,54 +45,54 @@ pub fn redact<'a>(text: &'a str, secrets: &[&str]) -> Cow<'a, str> {
     text
 }
 
-/// Returns the text without what looks like credentials that are not known here: bearer tokens,
-/// JSON Web Tokens, and values of headers that are credentials, as in the canonical requests that
-/// AWS repeats.
+/// Replaces text that looks like a credential: bearer tokens, JSON Web Tokens, and the values of
+/// headers that contain credentials, as in the canonical requests that AWS repeats.
 pub fn redact_credentials(text: &str) -> Cow<'_, str> {
     let lower = text.to_ascii_lowercase();
     let mut spans: Vec<(usize, usize)> = Vec::new();
     for scheme in SCHEMES {
         for (at, word) in lower.match_indices(scheme) {
             let start = at + word.len();
-            let rest = lower[start..].trim_start_matches([' ', '\t']);
-            let begin = lower.len() - rest.len();
-            let length = token(rest);
-            // Words have no digits.
-            let is_word = !rest[..length].contains(|c: char| c.is_ascii_digit() || c == '=');
+            let value = lower[start..].trim_start_matches([' ', '\t']);
+            let begin = lower.len() - value.len();
+            let length = token_length(value);
+            // Ordinary words have no digits.
+            let is_word = !value[..length].contains(|c: char| c.is_ascii_digit() || c == '=');
             if begin > start && length >= MIN_TOKEN_LENGTH && !is_word {
                 spans.push((begin, begin + length));
             }
         }
     }
-    for name in NAMES {
+    for name in CREDENTIAL_NAMES {
         for (at, word) in lower.match_indices(name) {
             let start = at + word.len();
-            // A name and a value: `:`, `=`, quotes and brackets around them.
-            let rest =
+            // Between the name and its value may be `:`, `=`, quotes and brackets.
+            let value =
                 lower[start..].trim_start_matches(['"', '\'', '\\', ' ', '[', '(', '>', ':', '=']);
-            let begin = lower.len() - rest.len();
-            let length = token(rest);
+            let begin = lower.len() - value.len();
+            let length = token_length(value);
             if lower[start..begin].contains([':', '=', '>']) && length > 0 {
                 spans.push((begin, begin + length));
             }
         }
     }
-    for (at, _) in text.match_indices(JWT) {
-        let length = token(&text[at..]);
+    for (at, _) in text.match_indices(JWT_PREFIX) {
+        let length = token_length(&text[at..]);
         if text[at..at + length].matches('.').count() >= 2 {
             spans.push((at, at + length));
         }
     }
-    remove_spans(text, spans)
+    replace_spans(text, spans)
 }
 
-/// Returns the length of what can be a token at the beginning of the text.
-fn token(text: &str) -> usize {
+/// Returns the length of the longest prefix of the text that can be a token.
+fn token_length(text: &str) -> usize {
     text.find(|c: char| !c.is_ascii_alphanumeric() && !"-._~+/=%".contains(c))
         .unwrap_or(text.len())
 }
 
-fn remove_spans(text: &str, mut spans: Vec<(usize, usize)>) -> Cow<'_, str> {
+/// Replaces the parts of the text between these pairs of offsets, which may overlap.
+fn replace_spans(text: &str, mut spans: Vec<(usize, usize)>) -> Cow<'_, str> {
     if spans.is_empty() {
         return Cow::Borrowed(text);
     }
@@ -109,6 +110,7 @@ fn remove_spans(text: &str, mut spans: Vec<(usize, usize)>) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Returns a secret as it appears in a JSON string.
 fn in_json(secret: &str) -> Cow<'_, str> {
     if secret.contains(['"', '\\']) || secret.contains(char::is_control) {
         let text = serde_json::Value::from(secret).to_string();

@@ -1,99 +1,104 @@
-//! The write gate checks before each write that leadership can still be proved.
+//! The write gate, which checks before each write that leadership can still be proved.
 //!
 //! Leader election opens the gate until the time at which another process may acquire the Lease,
-//! counted from *before* the last successful renewal was sent. No code has to run for the gate to
-//! close, so a process that was stopped and continues finds it closed. The clock is tokio's
-//! monotonic one.
+//! counted from *before* the last successful renewal was sent. The gate closes by the passage of
+//! time on tokio's monotonic clock, without any code that has to run. A process that was suspended
+//! therefore finds its gate closed when it continues.
 //!
-//! The gate also tracks the requests that went through it and have no answer. The effect of such a
-//! request may show only after a while, and a successor that leads at once could repeat it. In that
-//! case the Lease is left to expire.
+//! The gate also tracks the writes that went through it and are unanswered. Their effect may become
+//! visible late, and a successor that led at once could repeat them. The Lease is therefore not
+//! released while there are such writes, but left to expire.
 
 use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Says whether a write may be sent now. Cheap to clone and to check.
+/// A check of whether this process may write now. Cheap to clone and to check.
 #[derive(Clone, Debug)]
 pub struct WriteGate(Arc<GateState>);
 
 #[derive(Debug)]
 enum GateState {
-    /// Without leader election no proof is needed.
+    /// Always open, because without leader election no proof is needed.
     AlwaysOpen,
-    /// Never opens.
+    /// Never open.
     AlwaysClosed,
-    /// Open while both gates are, for writes that need two leases.
+    /// Open while both gates are open, for writes that need two leases.
     Both(WriteGate, WriteGate),
-    /// Open while the other gate is, but does not track its requests.
+    /// Open while the other gate is open. Does not track writes.
     Untracked(WriteGate),
+    /// Open until a time that leader election sets, or closed.
     OpenUntil(Mutex<Option<Instant>>, Mutex<WriteTracker>),
 }
 
-/// Tracks the requests that went through a gate.
+/// The writes that went through a gate and are unanswered.
 #[derive(Debug, Default)]
 struct WriteTracker {
-    /// Number of requests in flight.
+    /// The number of writes in flight.
     in_flight: usize,
-    /// When a request was last given up without an answer.
+    /// The time when a write was last given up without an answer.
     abandoned_at: Option<Instant>,
 }
 
-/// A write in flight. If it is dropped without [`complete`](Self::complete), the write may or may
-/// not take effect, now or later.
+/// A write in flight.
+///
+/// If it is dropped without a call of [`complete`](Self::complete), the gate records that the write
+/// was given up: it may or may not take effect, now or later.
 #[derive(Debug)]
-#[must_use = "a request is on its way as long as this lives"]
+#[must_use = "the write counts as in flight until this is completed or dropped"]
 pub struct InFlightWrite(Option<WriteGate>);
 
-/// Leadership cannot be proved, so nothing may be written.
+/// The error of a closed gate: leadership cannot be proved, so nothing may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("leadership cannot be proved")]
 pub struct NotLeader;
 
-/// Opens and closes a [`WriteGate`]. Only leader election has it.
+/// A handle that opens and closes a [`WriteGate`]. Only leader election has it.
 #[derive(Debug)]
 pub struct WriteGateHandle(WriteGate);
 
 impl WriteGate {
-    /// Makes a gate that never closes, for a process that runs without leader election.
+    /// Creates a gate that never closes, for a process that runs without leader election.
     pub fn always_open() -> Self {
         Self(Arc::new(GateState::AlwaysOpen))
     }
 
-    /// Makes a gate that never opens, for a process that must not write.
+    /// Creates a gate that never opens, for a process that must not write.
     pub fn always_closed() -> Self {
         Self(Arc::new(GateState::AlwaysClosed))
     }
 
-    /// Makes a closed gate and the handle that opens it.
+    /// Creates a closed gate and the handle that opens it.
     pub fn closed() -> (Self, WriteGateHandle) {
         let gate = Self(Arc::new(GateState::OpenUntil(Mutex::new(None), Mutex::default())));
         (gate.clone(), WriteGateHandle(gate))
     }
 
-    /// Makes a gate that is open while both gates are.
+    /// Creates a gate that is open while both gates are open.
     #[must_use]
-    pub fn both(one: Self, other: Self) -> Self {
-        Self(Arc::new(GateState::Both(one, other)))
+    pub fn both(first: Self, second: Self) -> Self {
+        Self(Arc::new(GateState::Both(first, second)))
     }
 
-    /// Makes a gate that is open while this one is and does not track requests. For requests that
-    /// the next leader would not repeat, such as events.
+    /// Creates a gate that is open while this one is open, but does not track writes. Use it for
+    /// writes that the next leader would not repeat, such as events.
     #[must_use]
     pub fn untracked(&self) -> Self {
         Self(Arc::new(GateState::Untracked(self.clone())))
     }
 
-    /// Checks the gate. Call this immediately before each request is sent, not once per reconcile.
+    /// Checks the gate. Must be called immediately before each write is sent, not once per
+    /// reconcile.
     ///
     /// # Errors
-    /// [`NotLeader`] when the lease was never held, or has expired by the local monotonic clock.
+    /// Returns [`NotLeader`] if the lease was never held, or has expired on the local monotonic
+    /// clock.
     pub fn may_write(&self) -> Result<(), NotLeader> {
         match &*self.0 {
             GateState::AlwaysOpen => Ok(()),
             GateState::AlwaysClosed => Err(NotLeader),
-            GateState::Both(one, other) => one.may_write().and_then(|()| other.may_write()),
+            GateState::Both(first, second) => first.may_write().and_then(|()| second.may_write()),
             GateState::Untracked(gate) => gate.may_write(),
             GateState::OpenUntil(until, _) => match *until.lock() {
                 Some(until) if Instant::now() < until => Ok(()),
@@ -102,22 +107,23 @@ impl WriteGate {
         }
     }
 
-    /// Checks the gate for a request that is sent at once, and tracks it as in flight.
+    /// Checks the gate for a write that is sent at once, and tracks the write as in flight.
     ///
     /// # Errors
-    /// As [`may_write`](Self::may_write).
+    /// The same as those of [`may_write`](Self::may_write).
     pub fn begin_write(&self) -> Result<InFlightWrite, NotLeader> {
         self.may_write()?;
-        self.track(|writes| writes.in_flight += 1);
+        self.update_trackers(|writes| writes.in_flight += 1);
         Ok(InFlightWrite(Some(self.clone())))
     }
 
-    /// Returns true if a request is in flight, or was given up without an answer within this time.
+    /// Returns true if a write is in flight, or was given up without an answer less than `within`
+    /// ago.
     pub fn has_unanswered_write(&self, within: Duration) -> bool {
         match &*self.0 {
             GateState::AlwaysOpen | GateState::AlwaysClosed | GateState::Untracked(_) => false,
-            GateState::Both(one, other) => {
-                one.has_unanswered_write(within) || other.has_unanswered_write(within)
+            GateState::Both(first, second) => {
+                first.has_unanswered_write(within) || second.has_unanswered_write(within)
             }
             GateState::OpenUntil(_, writes) => {
                 let writes = writes.lock();
@@ -126,14 +132,14 @@ impl WriteGate {
         }
     }
 
-    /// Changes the trackers of all leases that the gate needs.
-    fn track(&self, change: impl Fn(&mut WriteTracker) + Copy) {
+    /// Changes the trackers of all leases that the gate depends on.
+    fn update_trackers(&self, change: impl Fn(&mut WriteTracker) + Copy) {
         match &*self.0 {
-            // Nobody waits for the answers of these requests.
+            // These gates do not track writes.
             GateState::AlwaysOpen | GateState::AlwaysClosed | GateState::Untracked(_) => {}
-            GateState::Both(one, other) => {
-                one.track(change);
-                other.track(change);
+            GateState::Both(first, second) => {
+                first.update_trackers(change);
+                second.update_trackers(change);
             }
             GateState::OpenUntil(_, writes) => change(&mut writes.lock()),
         }
@@ -141,10 +147,10 @@ impl WriteGate {
 }
 
 impl InFlightWrite {
-    /// Records that the request was answered, with success or an error.
+    /// Records that the write was answered, with success or an error.
     pub fn complete(mut self) {
         if let Some(gate) = self.0.take() {
-            gate.track(|writes| writes.in_flight -= 1);
+            gate.update_trackers(|writes| writes.in_flight -= 1);
         }
     }
 }
@@ -153,7 +159,7 @@ impl Drop for InFlightWrite {
     fn drop(&mut self) {
         if let Some(gate) = self.0.take() {
             let now = Instant::now();
-            gate.track(|writes| {
+            gate.update_trackers(|writes| {
                 *writes = WriteTracker { in_flight: writes.in_flight - 1, abandoned_at: Some(now) }
             });
         }
@@ -171,9 +177,9 @@ impl WriteGateHandle {
         self.set(None);
     }
 
-    fn set(&self, value: Option<Instant>) {
+    fn set(&self, open_until: Option<Instant>) {
         if let GateState::OpenUntil(until, _) = &*self.0.0 {
-            *until.lock() = value;
+            *until.lock() = open_until;
         }
     }
 }

@@ -15,9 +15,9 @@ use crate::{
     provider::CloudProvider,
 };
 
-/// Name of the subcommand on the command line.
+/// The name of the subcommand on the command line.
 pub(super) const SUBCOMMAND: &str = "orphans";
-/// Exit code when orphans remain.
+/// The exit code if orphans remain.
 const EXIT_ORPHANS_LEFT: u8 = 2;
 
 const OUTPUT: &str = "output";
@@ -25,8 +25,8 @@ const DELETE: &str = "delete";
 const CONFIRM: &str = "confirm";
 const TIMEOUT: &str = "timeout";
 
-/// Adds the flags of the subcommand.
-pub(super) fn product(mut product: Product) -> Product {
+/// Adds the flags of the subcommand to those of the product.
+pub(super) fn with_flags(mut product: Product) -> Product {
     product.extra_flags.extend([
         Flag::provider(OUTPUT, "table", "Form of the report: `table` or `json`."),
         Flag::provider_switch(
@@ -137,6 +137,7 @@ where
     })
 }
 
+/// Builds the provider and the manager, and scans for orphans within `--timeout`.
 async fn scan_once<B, F>(
     product: Product,
     config: Config,
@@ -148,8 +149,8 @@ where
     B: FnOnce(Config) -> F,
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
-    let limit = Instant::now() + args.timeout;
-    let build = tokio::time::timeout_at(limit, build(config.clone()));
+    let deadline = Instant::now() + args.timeout;
+    let build = tokio::time::timeout_at(deadline, build(config.clone()));
     let provider = match stop.run_until_cancelled(build).await {
         Some(Ok(provider)) => provider?,
         Some(Err(_)) => {
@@ -160,7 +161,7 @@ where
     let request = OrphanRequest {
         delete: args.delete,
         minimum_age: config.orphans.minimum_age,
-        limit,
+        limit: deadline,
     };
     let manager = Manager::from_config(product, config, provider).await?;
     Ok(manager.orphans(request, stop.clone()).await?)
@@ -172,7 +173,7 @@ mod tests {
     use crate::config::Invocation;
 
     fn read(args: &[&str]) -> Result<OrphansArgs, String> {
-        let product = product(Product::new("ccm-test", "v0.0", &["test"]));
+        let product = with_flags(Product::new("ccm-test", "v0.0", &["test"]));
         let args = ["--cloud-provider=test", "--cluster-name=blue"]
             .iter()
             .chain(args);

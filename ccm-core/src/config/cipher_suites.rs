@@ -39,7 +39,7 @@ const WEAK: &[&str] = &[
     "TLS_RSA_WITH_RC4_128_SHA",
 ];
 
-/// Groups of Go that are not implemented here: P-521 and the post-quantum hybrids.
+/// The groups of Go that are not implemented here: P-521 and the post-quantum hybrids.
 const MISSING_GROUPS: &[i32] = &[25, 4587, 4588, 4589];
 
 /// Older names that Kubernetes still accepts.
@@ -51,7 +51,7 @@ const LEGACY: &[(&str, &str)] = &[
     ),
 ];
 
-/// Makes the cryptography provider of a server from its flags. Empty lists select the library's
+/// Creates the cryptography provider of a server from its flags. Empty lists select the library's
 /// defaults.
 pub(crate) fn provider(suites: &[String], groups: &[i32]) -> Result<CryptoProvider, String> {
     let mut provider = ring::default_provider();

@@ -9,7 +9,7 @@ pub struct ControllerInfo {
     pub name: &'static str,
     /// Older names of the same controller.
     pub aliases: &'static [&'static str],
-    /// Name of its API client, which is also the name of its ServiceAccount.
+    /// The name of its API client, which is also the name of its ServiceAccount.
     pub client_name: &'static str,
     /// True if `*` selects it.
     pub enabled_by_default: bool,
@@ -96,7 +96,7 @@ impl ControllerSelection {
         Ok(Self { entries, enabled })
     }
 
-    /// Returns whether the controller with this canonical name runs.
+    /// Returns true if the controller with this canonical name runs.
     pub fn is_enabled(&self, name: &str) -> bool {
         self.enabled.contains(&name)
     }

@@ -55,7 +55,7 @@ pub enum ConfigError {
         flag: &'static str,
         /// As typed.
         value: String,
-        /// What is wrong with it.
+        /// The problem with it.
         reason: String,
     },
     /// The value has the right type but cannot be used, alone or together with other values.
@@ -65,7 +65,7 @@ pub enum ConfigError {
         flag: &'static str,
         /// The effective value.
         value: String,
-        /// What is wrong with it.
+        /// The problem with it.
         reason: String,
     },
     /// No cloud provider was named.
@@ -94,7 +94,7 @@ pub enum ConfigError {
         name: String,
         /// The requested value.
         value: bool,
-        /// What is wrong with it.
+        /// The problem with it.
         reason: String,
     },
 }

@@ -127,7 +127,7 @@ pub static GATES: &[FeatureGate] = &[
     gate("SeparateCacheWatchRPC", FeatureStage::Deprecated, false).locked(),
 ];
 
-/// Values of the feature gates.
+/// The values of the feature gates.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FeatureGates {
     set: BTreeMap<&'static str, bool>,
@@ -171,7 +171,7 @@ impl FeatureGates {
         }
     }
 
-    /// Returns whether a gate is on; a gate that does not exist is off.
+    /// Returns true if a gate is on; a gate that does not exist is off.
     pub fn is_enabled(&self, name: &str) -> bool {
         if let Some(&enabled) = self.set.get(name) {
             return enabled;

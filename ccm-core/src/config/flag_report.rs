@@ -22,8 +22,8 @@ pub(super) fn fill(product: &Product, config: &mut Config, used: &BTreeSet<&'sta
     for flag in flags::all(product) {
         let value = flag.target.render(config, flag.name);
         let changed = value != flag.default;
-        if changed && let FlagSupport::NoEffect(why) = flag.support {
-            warnings.push(format!("--{}={value} has no effect: {why}", flag.name));
+        if changed && let FlagSupport::NoEffect(reason) = flag.support {
+            warnings.push(format!("--{}={value} has no effect: {reason}", flag.name));
         }
         if config.shadow.is_on()
             && used.contains(flag.name)

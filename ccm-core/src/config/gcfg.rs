@@ -11,7 +11,7 @@ use std::fmt;
 /// A parsed file: its sections in order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Document {
-    /// Sections with their entries. The same section may occur several times.
+    /// The sections with their entries. The same section may occur several times.
     pub sections: Vec<Section>,
     /// Syntax errors.
     pub issues: Vec<ConfigIssue>,
@@ -20,13 +20,13 @@ pub struct Document {
 /// A section header and the entries below it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Section {
-    /// Line of the header, from 1.
+    /// The line of the header, from 1.
     pub line: usize,
     /// Name as written.
     pub name: String,
     /// Sub-section, which is case-sensitive.
     pub sub: Option<String>,
-    /// Entries of the section.
+    /// The entries of the section.
     pub entries: Vec<ConfigEntry>,
 }
 
@@ -92,17 +92,17 @@ pub struct ConfigIssue {
     pub line: usize,
     /// Section and key, such as `[Global] Zone`; empty for a syntax error.
     pub location: Box<str>,
-    /// What is wrong.
+    /// The problem.
     pub message: Box<str>,
 }
 
 impl ConfigIssue {
-    /// Makes a syntax error.
+    /// Creates a syntax error.
     pub fn syntax(line: usize, message: impl Into<Box<str>>) -> Self {
         Self { line, location: "".into(), message: message.into() }
     }
 
-    /// Makes an error about a section or a key.
+    /// Creates an error about a section or a key.
     pub fn at(line: usize, place: impl Into<Box<str>>, message: impl Into<Box<str>>) -> Self {
         Self { line, location: place.into(), message: message.into() }
     }
@@ -220,7 +220,7 @@ impl Scanner<'_> {
             return Err(format!("expected '=' after {name}"));
         }
         self.skip_blanks();
-        let value = self.value().map_err(|why| format!("{name}: {why}"))?;
+        let value = self.value().map_err(|reason| format!("{name}: {reason}"))?;
         Ok((name, Some(value)))
     }
 

@@ -25,7 +25,7 @@ use std::time::Duration;
 /// Parsed value of a key, and its position.
 #[derive(Clone, Debug)]
 pub struct ConfigValue<T> {
-    /// Name of the key.
+    /// The name of the key.
     pub key: &'static str,
     /// Line; `None` if the key is not set.
     pub line: Option<usize>,
@@ -35,13 +35,13 @@ pub struct ConfigValue<T> {
 
 /// A type of configuration values.
 pub trait ConfigType: Default {
-    /// Name of the type for documentation and error messages.
+    /// The name of the type for documentation and error messages.
     const NAME: &str;
 
     /// Sets the value from text; `None` is a key without `=`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem with it.
     fn set(&mut self, value: Option<&str>) -> Result<(), String>;
 }
 
@@ -53,8 +53,8 @@ pub fn required(value: Option<&str>) -> Result<&str, String> {
     value.ok_or_else(|| "needs a value".to_owned())
 }
 
-fn parse_error<K: ConfigType>(value: &str, why: &str) -> String {
-    format!("failed to parse {value:?} as {}{why}", K::NAME)
+fn parse_error<K: ConfigType>(value: &str, reason: &str) -> String {
+    format!("failed to parse {value:?} as {}{reason}", K::NAME)
 }
 
 impl ConfigType for String {
@@ -204,11 +204,11 @@ impl ConfigType for Option<u32> {
     }
 }
 
-/// Description of a key.
+/// The description of a key.
 pub struct ConfigKey<T> {
     /// Name; case does not matter.
     pub name: &'static str,
-    /// Type of the value.
+    /// The type of the value.
     pub kind: &'static str,
     /// Default, as written in the file.
     pub default: &'static str,
@@ -225,7 +225,7 @@ impl<T> ConfigKey<T> {
     /// field unchanged.
     ///
     /// # Errors
-    /// What is wrong with the value.
+    /// The problem with the value.
     pub fn apply(&self, section: &mut T, line: usize, value: Option<&str>) -> Result<(), String> {
         (self.set)(section, line, value)
     }
@@ -240,8 +240,8 @@ impl<T> std::fmt::Debug for ConfigKey<T> {
     }
 }
 
-/// Makes the struct of a section and its table, `KEYS`, from lines of: `upstream` or `ours`, field,
-/// type ([`ConfigType`]), name, default as written, meaning in Markdown.
+/// Creates the struct of a section and its table, `KEYS`, from lines of: `upstream` or `ours`,
+/// field, type ([`ConfigType`]), name, default as written, meaning in Markdown.
 #[macro_export]
 macro_rules! config_keys {
     ($(#[$doc:meta])* $raw:ident { $($from:ident $field:ident: $kind:ty = $name:literal $default:literal $meaning:literal)* }) => {

@@ -69,7 +69,7 @@ fn help_entry(text: &mut String, flag: &Flag) {
 fn support_note(flag: &Flag) -> Option<String> {
     let support = match flag.support {
         FlagSupport::Supported => None,
-        FlagSupport::NoEffect(why) => Some(format!("no effect: {why}")),
+        FlagSupport::NoEffect(reason) => Some(format!("no effect: {reason}")),
     };
     let deprecated = flag
         .deprecated
@@ -163,7 +163,7 @@ fn reference_row(page: &mut String, flag: &Flag) {
     };
     let supported = match flag.support {
         FlagSupport::Supported => "yes".to_owned(),
-        FlagSupport::NoEffect(why) => format!("no effect: {why}"),
+        FlagSupport::NoEffect(reason) => format!("no effect: {reason}"),
     };
     let deprecated = flag
         .deprecated

@@ -19,7 +19,7 @@ pub use self::files::ClientConfig;
 use self::files::Origin;
 use super::{KubeClientConfig, Product};
 
-/// Why a client cannot be configured. No variant contains a credential.
+/// The error of the configuration of a client. No variant contains a credential.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ClientConfigError {
@@ -30,19 +30,19 @@ pub enum ClientConfigError {
         flag: &'static str,
         /// The file.
         path: PathBuf,
-        /// What failed, without any content of the file except names.
+        /// The reason, without any content of the file except names.
         reason: String,
     },
     /// `--master` is not an address.
     #[error("--master={value}: {reason}")]
     Master {
-        /// As typed, without credentials.
+        /// The value of the flag, without credentials.
         value: String,
-        /// What is wrong with it.
+        /// The problem with it.
         reason: &'static str,
     },
     /// The environment names a proxy that cannot be used.
-    #[error("{variable} is no address of a proxy, such as http://proxy.example.org:3128")]
+    #[error("{variable} is not the address of a proxy, such as http://proxy.example.org:3128")]
     Proxy {
         /// The environment variable.
         variable: &'static str,
@@ -52,7 +52,7 @@ pub enum ClientConfigError {
         "neither --kubeconfig nor --master is set, and the pod's service account cannot be used: {reason}"
     )]
     InCluster {
-        /// What is missing.
+        /// The missing part.
         reason: String,
     },
     /// The user agent contains characters that HTTP does not allow.
@@ -340,7 +340,7 @@ fn is_this_host(host: &str) -> bool {
             .is_ok_and(|address| address.is_loopback())
 }
 
-/// Returns whether an entry of `NO_PROXY` excludes a host. An entry is `*`, a network, an address,
+/// Returns true if an entry of `NO_PROXY` excludes a host. An entry is `*`, a network, an address,
 /// or a domain with its subdomains (only the subdomains if it begins with a dot). Addresses and
 /// domains may have a port.
 fn excludes(entry: &str, host: &str, port: u16) -> bool {
@@ -378,7 +378,7 @@ fn excludes(entry: &str, host: &str, port: u16) -> bool {
     }
 }
 
-/// Returns whether the token, if there is one, can be sent in a header. The client panics on a
+/// Returns true if the token, if there is one, can be sent in a header. The client panics on a
 /// token that cannot.
 fn is_header(user: &kube::config::AuthInfo) -> bool {
     // kube exposes the token only through serialization.
@@ -413,7 +413,7 @@ fn describe(error: &KubeconfigError) -> String {
     }
 }
 
-/// What is wrong with the value of `--master`, without a password that it may contain.
+/// The problem with the value of `--master`, without a password that it may contain.
 #[derive(Debug)]
 pub(super) struct MasterError {
     pub(super) shown: String,

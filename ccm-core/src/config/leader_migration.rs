@@ -21,8 +21,8 @@ const KIND: &str = "LeaderMigrationConfiguration";
 const LOCK: &str = "leases";
 /// Component that means any controller manager.
 const ANY: &str = "*";
-/// Name of the built-in list's Lease, and the controllers in that list: those that used to run in
-/// kube-controller-manager.
+/// The name of the built-in list's Lease, and the controllers in that list: those that used to run
+/// in kube-controller-manager.
 const DEFAULT_LEADER_NAME: &str = "cloud-provider-extraction-migration";
 const DEFAULT_CONTROLLERS: [&str; 3] =
     ["route-controller", "service-controller", "cloud-node-lifecycle-controller"];
@@ -46,9 +46,9 @@ pub enum ControllerLock {
 /// A migration that this process takes part in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderMigration {
-    /// Name of the Lease that the participants share, in the namespace of the main Lease.
+    /// The name of the Lease that the participants share, in the namespace of the main Lease.
     pub leader_name: String,
-    /// Controllers by their names in the file, and the components that run them.
+    /// The controllers by their names in the file, and the components that run them.
     leaders: Vec<Leader>,
 }
 

@@ -13,9 +13,9 @@ pub struct LoggingConfig {
     pub modules: Vec<ModuleVerbosity>,
     /// Accepted because manifests set it; nothing is buffered.
     pub flush_frequency: Duration,
-    /// Options of the text format, accepted without effect.
+    /// The options of the text format, accepted without effect.
     pub text: StreamOptions,
-    /// Options of the JSON format, accepted without effect.
+    /// The options of the JSON format, accepted without effect.
     pub json: StreamOptions,
 }
 
@@ -33,9 +33,9 @@ pub enum Format {
 /// accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StreamOptions {
-    /// Whether errors go to a stream of their own.
+    /// True if errors go to a stream of their own.
     pub split_stream: bool,
-    /// Size of the buffer of the other stream, as typed (`64Ki`).
+    /// The size of the buffer of the other stream, as typed (`64Ki`).
     pub info_buffer_size: String,
 }
 

@@ -54,22 +54,22 @@ pub use types::*;
 /// The program that parses the flags.
 #[derive(Debug, Clone)]
 pub struct Product {
-    /// Name of the binary, as in help texts and user agents.
+    /// The name of the binary, as in help texts and user agents.
     pub binary: &'static str,
     /// Version, starting with `v`.
     pub version: &'static str,
     /// Source revision that it was built from, or `unknown`.
     pub commit: &'static str,
-    /// Names of its cloud providers.
+    /// The names of its cloud providers.
     pub providers: &'static [&'static str],
-    /// Controllers that it can run.
+    /// The controllers that it can run.
     pub controllers: Vec<ControllerInfo>,
     /// The provider's own flags. A flag whose name the framework already uses is ignored.
     pub extra_flags: Vec<Flag>,
 }
 
 impl Product {
-    /// Makes a product with the standard controllers and without flags of its own.
+    /// Creates a product with the standard controllers and without flags of its own.
     pub fn new(
         binary: &'static str,
         version: &'static str,
@@ -86,7 +86,7 @@ impl Product {
     }
 }
 
-/// What the command line requests.
+/// The action that the command line requests.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Invocation {
     /// Run with this configuration.
@@ -166,7 +166,7 @@ fn path_of_a_manager(argument: &OsStr) -> Option<&str> {
     name.ends_with("cloud-controller-manager").then_some(path)
 }
 
-/// Makes a configuration with every flag at its default, not checked.
+/// Creates a configuration with every flag at its default, not checked.
 fn defaults(product: &Product) -> Config {
     let mut config = Config::unset();
     for flag in flags::all(product) {

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 /// have no limit.
 const MAX_IPV6_DIFFERENCE: u8 = 16;
 
-/// Settings of the node-IPAM controller.
+/// The settings of the node-IPAM controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeIpamOptions {
     /// `--cluster-cidr` with the node masks: one network, or one of each IP family.
@@ -20,12 +20,12 @@ pub struct NodeIpamOptions {
 pub struct PodNetwork {
     /// The cluster CIDR.
     pub cluster: IpNet,
-    /// Prefix length of a node's block: not shorter than the cluster CIDR's, and for IPv6 at most
-    /// 16 bits longer.
+    /// The prefix length of a node's block: not shorter than the cluster CIDR's, and for IPv6 at
+    /// most 16 bits longer.
     pub node_mask: u8,
 }
 
-/// Why a cluster CIDR cannot be divided into blocks.
+/// The error of a cluster CIDR that cannot be divided into blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidBlocks {
     /// A block would be larger than the network.
@@ -56,7 +56,7 @@ impl PodNetwork {
     /// more addresses.
     ///
     /// # Errors
-    /// When the cluster CIDR cannot be divided into blocks of this size.
+    /// Returns an error if the cluster CIDR cannot be divided into blocks of this size.
     pub fn block_count(&self) -> Result<u64, InvalidBlocks> {
         let Self { cluster, node_mask } = *self;
         if node_mask > cluster.max_prefix_len() {

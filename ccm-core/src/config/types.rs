@@ -62,11 +62,11 @@ pub struct Config {
     /// The version to report where Kubernetes versions are reported, from `--version=vX.Y.Z`; the
     /// product's own if unset.
     pub reported_version: Option<String>,
-    /// Values of the provider's own flags ([`Product::extra_flags`](super::Product::extra_flags)),
-    /// by name.
+    /// The values of the provider's own flags
+    /// ([`Product::extra_flags`](super::Product::extra_flags)), by name.
     pub extra: BTreeMap<&'static str, String>,
-    /// Values of the provider's own flags that may be repeated, by name, in order; without flags
-    /// that are not set.
+    /// The values of the provider's own flags that may be repeated, by name, in order; without
+    /// flags that are not set.
     pub extra_lists: BTreeMap<&'static str, Vec<String>>,
     pub(super) warnings: Vec<String>,
     pub(super) flags: Vec<FlagValue>,
@@ -121,7 +121,7 @@ impl Config {
         &self.flags
     }
 
-    /// Makes a configuration without any values, not even defaults; only for the parser.
+    /// Creates a configuration without any values, not even defaults; only for the parser.
     pub(super) fn unset() -> Self {
         Self {
             generic: GenericConfig::default(),
@@ -175,12 +175,12 @@ pub struct ShadowConfig {
     pub enabled: bool,
     /// Shadow mode in which the process ends when everything was compared.
     pub once: bool,
-    /// How long a difference must persist before it is shown.
+    /// The time for which a difference must persist before it is shown.
     pub settle: Duration,
 }
 
 impl ShadowConfig {
-    /// Returns whether shadow mode is on, so that nothing is changed.
+    /// Returns true if shadow mode is on, so that nothing is changed.
     pub fn is_on(&self) -> bool {
         self.enabled || self.once
     }
@@ -189,27 +189,28 @@ impl ShadowConfig {
 /// The cloud, the cluster, and which controllers run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GenericConfig {
-    /// Name of the cloud provider, one of the product's.
+    /// The name of the cloud provider, one of the product's.
     pub cloud_provider: String,
     /// The provider's configuration file.
     pub cloud_config: Option<PathBuf>,
-    /// Name of the cluster, passed to load-balancer and route calls and written to cloud objects.
+    /// The name of the cluster, passed to load-balancer and route calls and written to cloud
+    /// objects.
     pub cluster_name: String,
-    /// Networks of the cluster's pods: at most two, and then one of each family.
+    /// The networks of the cluster's pods: at most two, and then one of each family.
     pub cluster_cidrs: Vec<IpNet>,
-    /// Whether a cloud without a cluster tag is tolerated.
+    /// True if a cloud without a cluster tag is tolerated.
     pub allow_untagged_cloud: bool,
     /// Accepted because manifests set it; a cloud-controller-manager runs no volume controller.
     pub external_cloud_volume_plugin: String,
     /// Accepted because manifests set it; it has had no effect for a long time.
     pub node_sync_period: Duration,
-    /// Which controllers run.
+    /// The controllers that run.
     pub controllers: ControllerSelection,
-    /// Delay between the starts of two controllers.
+    /// The delay between the starts of two controllers.
     pub controller_start_interval: Duration,
     /// Accepted because manifests set it; each controller has its own resync period.
     pub min_resync_period: Duration,
-    /// Whether each controller uses a ServiceAccount of its own.
+    /// True if each controller uses a ServiceAccount of its own.
     pub use_service_account_credentials: bool,
 }
 
@@ -218,11 +219,11 @@ pub struct GenericConfig {
 pub struct KubeClientConfig {
     /// kubeconfig file; without it and without `master`, the pod's own ServiceAccount is used.
     pub kubeconfig: Option<PathBuf>,
-    /// Address of the API server; overrides the kubeconfig's. Empty if unset.
+    /// The address of the API server; overrides the kubeconfig's. Empty if unset.
     pub master: String,
     /// Sustained requests per second. Zero or less means no limit.
     pub qps: f32,
-    /// Maximum burst of requests.
+    /// The maximum burst of requests.
     pub burst: u32,
     /// Content type of requests.
     pub content_type: String,
@@ -231,21 +232,21 @@ pub struct KubeClientConfig {
 /// Leader election.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LeaderElectionConfig {
-    /// Whether a leader is elected; if not, the controllers start immediately.
+    /// True if a leader is elected; if not, the controllers start immediately.
     pub enabled: bool,
-    /// How long a lease is valid without renewal. Longer than `renew_deadline` when leader election
-    /// is on.
+    /// The time for which a lease is valid without renewal. Longer than `renew_deadline` if leader
+    /// election is on.
     pub lease_duration: Duration,
-    /// How long a leader tries to renew the lease before it gives up. Longer than 1.2 times
-    /// `retry_period`.
+    /// The time for which a leader tries to renew the lease before it gives up. Longer than 1.2
+    /// times `retry_period`.
     pub renew_deadline: Duration,
-    /// Delay between two attempts.
+    /// The delay between two attempts.
     pub retry_period: Duration,
     /// The kind of object that holds the lock.
     pub resource_lock: ResourceLock,
-    /// Name of that object.
+    /// The name of that object.
     pub resource_name: String,
-    /// Namespace of that object.
+    /// The namespace of that object.
     pub resource_namespace: String,
 }
 
@@ -260,7 +261,7 @@ pub enum ResourceLock {
 /// Leader migration (KEP-2436).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LeaderMigrationConfig {
-    /// Whether controllers may move to another controller manager while both run.
+    /// True if controllers may move to another controller manager while both run.
     pub enabled: bool,
     /// The file that lists the controllers; without it the built-in list applies.
     pub config_file: Option<PathBuf>,
@@ -269,9 +270,9 @@ pub struct LeaderMigrationConfig {
 /// Profiling and traces.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DebuggingConfig {
-    /// Whether profiles are served.
+    /// True if profiles are served.
     pub profiling: bool,
-    /// Whether profiles of lock contention are served.
+    /// True if profiles of lock contention are served.
     pub contention_profiling: bool,
     /// `--tracing-config-file`: configuration of traces; read at start
     /// ([`TracesConfig`](crate::telemetry::traces::TracesConfig)).
@@ -281,13 +282,13 @@ pub struct DebuggingConfig {
 /// The cloud-node controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeConfig {
-    /// Maximum number of nodes initialised concurrently. `1` is upstream's default; the controller
-    /// treats it as not set by the operator.
+    /// The maximum number of nodes initialised concurrently. `1` is upstream's default; the
+    /// controller treats it as not set by the operator.
     pub concurrent_syncs: NonZeroUsize,
-    /// Maximum number of node statuses updated concurrently; `--concurrent-node-syncs` if the flag
-    /// is 0.
+    /// The maximum number of node statuses updated concurrently; `--concurrent-node-syncs` if the
+    /// flag is 0.
     pub concurrent_status_updates: NonZeroUsize,
-    /// Period of the address updates.
+    /// The period of the address updates.
     pub status_update_frequency: Duration,
 }
 
@@ -304,11 +305,11 @@ impl NodeConfig {
 /// The cloud-node-lifecycle controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeLifecycleConfig {
-    /// Period of the check of nodes that are not Ready.
+    /// The period of the check of nodes that are not Ready.
     pub monitor_period: Duration,
-    /// Maximum number of nodes handled concurrently.
+    /// The maximum number of nodes handled concurrently.
     pub concurrent_syncs: NonZeroUsize,
-    /// What proof is required to delete a Node.
+    /// The proof that is required to delete a Node.
     pub deletion_safety: DeletionSafety,
 }
 
@@ -322,7 +323,7 @@ impl NodeLifecycleConfig {
     }
 }
 
-/// What proof is required to delete a Node.
+/// The proof that is required to delete a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeletionSafety {
     /// The cloud is queried twice, together with running nodes as controls, and the Node is read
@@ -336,26 +337,26 @@ pub enum DeletionSafety {
 /// The route controller.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RouteConfig {
-    /// Whether routes to pod networks are created in the cloud.
+    /// True if routes to pod networks are created in the cloud.
     pub configure_cloud_routes: bool,
-    /// Period of the drift check.
+    /// The period of the drift check.
     pub reconciliation_period: Duration,
 }
 
 /// The service controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceConfig {
-    /// Maximum number of Services handled concurrently. `1` is upstream's default; the controller
-    /// treats it as not set by the operator.
+    /// The maximum number of Services handled concurrently. `1` is upstream's default; the
+    /// controller treats it as not set by the operator.
     pub concurrent_syncs: NonZeroUsize,
-    /// Period of the drift check of each load balancer.
+    /// The period of the drift check of each load balancer.
     pub verify_period: Duration,
 }
 
 /// The node-IPAM controller.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeIpamConfig {
-    /// Whether pod networks are allocated to nodes.
+    /// True if pod networks are allocated to nodes.
     pub allocate_node_cidrs: bool,
     /// Method of the allocation.
     pub allocator_type: String,
@@ -368,11 +369,11 @@ pub struct NodeIpamConfig {
 /// A TLS server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServingConfig {
-    /// Address to listen on.
+    /// The address to listen on.
     pub bind_address: IpAddr,
-    /// Port to listen on; `None` (port 0) means no server.
+    /// The port to listen on; `None` (port 0) means no server.
     pub port: Option<std::num::NonZeroU16>,
-    /// Directory of a certificate that is created if it does not exist; without a directory the
+    /// The directory of a certificate that is created if it does not exist; without a directory the
     /// certificate stays in memory.
     pub cert_dir: Option<PathBuf>,
     /// Certificate file, reloaded on change.
@@ -385,13 +386,13 @@ pub struct ServingConfig {
     pub tls_min_version: TlsVersion,
     /// Key-exchange groups by their IANA numbers; empty means the library's defaults.
     pub tls_curve_preferences: Vec<i32>,
-    /// Certificates for further server names.
+    /// The certificates for further server names.
     pub tls_sni_certificates: Vec<CertificatePair>,
-    /// Whether HTTP/2 is off.
+    /// True if HTTP/2 is off.
     pub disable_http2: bool,
-    /// Maximum number of HTTP/2 streams per connection; 0 means the server's default.
+    /// The maximum number of HTTP/2 streams per connection; 0 means the server's default.
     pub http2_max_streams_per_connection: u32,
-    /// Whether the port may be shared with other processes (`SO_REUSEPORT`).
+    /// True if the port may be shared with other processes (`SO_REUSEPORT`).
     pub permit_port_sharing: bool,
     /// `SO_REUSEADDR`, accepted because manifests set it; it is always set.
     pub permit_address_sharing: bool,
@@ -462,11 +463,11 @@ impl fmt::Display for CertificatePair {
 pub struct AuthenticationConfig {
     /// kubeconfig for TokenReviews; without it the pod's own ServiceAccount, if there is one.
     pub kubeconfig: Option<PathBuf>,
-    /// Whether the lookup of the cluster's own client CAs is skipped.
+    /// True if the lookup of the cluster's own client CAs is skipped.
     pub skip_lookup: bool,
-    /// Whether a failure of that lookup is tolerated.
+    /// True if a failure of that lookup is tolerated.
     pub tolerate_lookup_failure: bool,
-    /// How long the result of a TokenReview is cached.
+    /// The time for which the result of a TokenReview is cached.
     pub token_webhook_cache_ttl: Duration,
     /// CAs of client certificates.
     pub client_ca_file: Option<PathBuf>,
@@ -490,11 +491,11 @@ pub struct AuthorizationConfig {
     /// kubeconfig for SubjectAccessReviews; without it the pod's own ServiceAccount, if there is
     /// one.
     pub kubeconfig: Option<PathBuf>,
-    /// Paths that anybody may read; exact, or a prefix that ends with `*`.
+    /// The paths that anybody may read; exact, or a prefix that ends with `*`.
     pub always_allow_paths: Vec<String>,
-    /// How long the decision to allow a request is cached.
+    /// The time for which the decision to allow a request is cached.
     pub webhook_cache_authorized_ttl: Duration,
-    /// How long the decision to deny a request is cached.
+    /// The time for which the decision to deny a request is cached.
     pub webhook_cache_unauthorized_ttl: Duration,
 }
 
@@ -507,7 +508,7 @@ pub struct WebhookConfig {
     pub serving: ServingConfig,
 }
 
-/// What `--version` requests.
+/// The form of the version that `--version` requests.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum VersionRequest {
     /// Run normally.

@@ -192,7 +192,7 @@ impl FlagTarget {
     }
 }
 
-/// Whether a flag occurred before on the command line: the first use of a list replaces its
+/// True if a flag occurred before on the command line: the first use of a list replaces its
 /// default, further uses add to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occurrence {
@@ -373,7 +373,7 @@ fn parse_version(text: &str) -> Result<VersionRequest, String> {
     })
 }
 
-/// Returns whether the text is `vX.Y.Z`, with optional pre-release and build parts.
+/// Returns true if the text is `vX.Y.Z`, with optional pre-release and build parts.
 fn is_semantic_version(text: &str) -> bool {
     let Some(text) = text.strip_prefix('v') else {
         return false;
@@ -388,7 +388,7 @@ fn is_semantic_version(text: &str) -> bool {
         && (suffix.is_empty() || suffix[1..].split(['.', '+']).all(is_version_part))
 }
 
-/// Returns whether the text can be one of the parts after the numbers of a version.
+/// Returns true if the text can be one of the parts after the numbers of a version.
 fn is_version_part(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
 }

@@ -44,7 +44,7 @@ impl Interner {
         self.table.lock().strings.len()
     }
 
-    /// Tells whether the table is empty.
+    /// Returns true if the table is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,12 +1,12 @@
 //! Syntax of names and labels.
 
-/// Maximum length of the name part of a label key and of a label value (`metav1` validation).
+/// The maximum length of the name part of a label key and of a label value (`metav1` validation).
 const MAX_NAME: usize = 63;
-/// Maximum length of a DNS subdomain (RFC 1123).
+/// The maximum length of a DNS subdomain (RFC 1123).
 const MAX_SUBDOMAIN: usize = 253;
 
-/// Tells whether the API server accepts this as the name of an object or the prefix of a label key:
-/// a DNS subdomain (RFC 1123).
+/// Returns true if the API server accepts this as the name of an object or the prefix of a label
+/// key: a DNS subdomain (RFC 1123).
 pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= MAX_SUBDOMAIN && text.split('.').all(is_dns_label)
 }
@@ -20,7 +20,7 @@ fn is_dns_label(text: &str) -> bool {
             .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
-/// Tells whether the API server accepts this as the name part of a label key: 1 to 63 letters,
+/// Returns true if the API server accepts this as the name part of a label key: 1 to 63 letters,
 /// digits, `-`, `_` and `.`, with a letter or digit at each end.
 pub(crate) fn is_label_name(text: &str) -> bool {
     let (Some(first), Some(last)) = (text.bytes().next(), text.bytes().last()) else {
@@ -34,7 +34,7 @@ pub(crate) fn is_label_name(text: &str) -> bool {
         && last.is_ascii_alphanumeric()
 }
 
-/// Tells whether the API server accepts this label value: empty, or 1 to 63 letters, digits, `-`,
+/// Returns true if the API server accepts this label value: empty, or 1 to 63 letters, digits, `-`,
 /// `_` and `.`, with a letter or digit at each end.
 pub fn is_label_value(text: &str) -> bool {
     text.is_empty() || is_label_name(text)

@@ -1,4 +1,4 @@
-//! What the controllers and providers read of a Node.
+//! The fields of a Node that the controllers and providers read.
 
 use std::{
     borrow::Cow,
@@ -19,8 +19,8 @@ use super::well_known;
 /// A new field needs four edits: here, in the protobuf message (`runtime/encoding/proto.rs`), in
 /// the JSON form, and in the conversion of both (`runtime/encoding/node.rs`).
 ///
-/// The cache makes it from a watched object. [`NodeFields`] decides which labels, annotations and
-/// extra fields are kept.
+/// The cache creates it from a watched object. [`NodeFields`] determines which labels, annotations
+/// and additional fields it contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeView {
     /// `metadata.name`.
@@ -32,16 +32,17 @@ pub struct NodeView {
     pub resource_version: Box<str>,
     /// `metadata.creationTimestamp`.
     pub created: Timestamp,
-    /// Whether `metadata.deletionTimestamp` is set.
+    /// True if `metadata.deletionTimestamp` is set.
     pub deleting: bool,
-    /// Labels: all while the node has the uninitialized taint, afterwards only the selected ones.
+    /// The labels. While the node has the uninitialized taint these are all labels, afterwards only
+    /// the selected ones.
     pub labels: LabelMap,
-    /// Whether the object has any label at all. A JSON Patch cannot add to a missing map.
+    /// True if the object has any label at all. A JSON Patch cannot add to a missing map.
     pub has_labels: bool,
-    /// Selected annotations.
+    /// The selected annotations.
     pub annotations: LabelMap,
-    /// `spec.providerID`; `None` when empty. Not validated: it can have any value that a client has
-    /// set.
+    /// `spec.providerID`, or `None` if it is empty. It is not validated, and can have any value
+    /// that a client has set.
     pub provider_id: Option<Arc<str>>,
     /// `spec.taints` in the order of the object, because JSON Patch addresses them by position.
     pub taints: Box<[Taint]>,
@@ -51,37 +52,38 @@ pub struct NodeView {
     pub pod_cidrs: Box<[Arc<str>]>,
     /// `status.addresses` in the order of the object.
     pub addresses: Box<[NodeAddress]>,
-    /// Condition `Ready`; `None` when the object has none.
+    /// The condition `Ready`, if the node has it.
     pub ready: Option<NodeCondition>,
-    /// Condition `NetworkUnavailable`; `None` when the object has none.
+    /// The condition `NetworkUnavailable`, if the node has it.
     pub network_unavailable: Option<NodeCondition>,
-    /// `status.nodeInfo.systemUUID`, only when [`NodeFields::system_uuid`] is true.
+    /// `status.nodeInfo.systemUUID`, if [`NodeFields::system_uuid`] is true.
     pub system_uuid: Option<Box<str>>,
-    /// The machine that the kubelet runs on, whatever the [`NodeFields`]; `None` when the kubelet
-    /// does not report it.
+    /// The machine that the kubelet runs on, if the kubelet reports it. Does not depend on
+    /// [`NodeFields`].
     pub machine: Option<MachineId>,
 }
 
-/// Identifies the machine that a kubelet runs on, by its `status.nodeInfo.systemUUID`: different
-/// values mean different machines. Only a hash is kept, so that a cache of many nodes stays small.
+/// The identity of the machine that a kubelet runs on. Different values mean different machines.
+///
+/// It is a hash of `status.nodeInfo.systemUUID`, so that a cache of many nodes stays small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MachineId(NonZeroU64);
 
 impl MachineId {
-    /// Makes the ID from `status.nodeInfo.systemUUID`; `None` when that is empty.
+    /// Creates the ID from `status.nodeInfo.systemUUID`. Returns `None` if that is empty.
     pub fn of(system_uuid: &str) -> Option<Self> {
         if system_uuid.is_empty() {
             return None;
         }
         let mut hasher = DefaultHasher::new();
         system_uuid.hash(&mut hasher);
-        // A hash of zero becomes one: this collision is as unlikely as any other.
+        // A hash of zero becomes one. This collision is as unlikely as any other.
         Some(Self(NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN)))
     }
 }
 
 impl NodeView {
-    /// Makes a node that has a name and nothing else; a starting point for tests and examples.
+    /// Creates a node that has a name and nothing else; a starting point for tests and examples.
     pub fn named(name: &str) -> Self {
         Self {
             name: Arc::from(name),
@@ -104,20 +106,20 @@ impl NodeView {
         }
     }
 
-    /// Tells whether the node has the uninitialized taint, which the cloud-node controller removes.
-    /// Value and effect of the taint do not matter.
+    /// Returns true if the node has the uninitialized taint, which the cloud-node controller
+    /// removes. Value and effect of the taint do not matter.
     pub fn is_uninitialized(&self) -> bool {
         self.taints
             .iter()
             .any(|t| &*t.key == well_known::TAINT_UNINITIALIZED)
     }
 
-    /// Tells whether the node has the shutdown taint (key and effect).
+    /// Returns true if the node has the shutdown taint (key and effect).
     pub fn has_shutdown_taint(&self) -> bool {
         self.taints.iter().any(Taint::is_shutdown)
     }
 
-    /// Tells whether condition `Ready` is `True`. A missing condition counts as unknown, hence as
+    /// Returns true if condition `Ready` is `True`. A missing condition counts as unknown, hence as
     /// not ready.
     pub fn is_ready(&self) -> bool {
         self.ready
@@ -139,7 +141,7 @@ impl LabelMap {
             .map(|i| &*self.0[i].1)
     }
 
-    /// Tells whether `key` is present.
+    /// Returns true if `key` is present.
     pub fn contains(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
@@ -154,7 +156,7 @@ impl LabelMap {
         self.0.len()
     }
 
-    /// Tells whether there is no entry.
+    /// Returns true if there is no entry.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -197,7 +199,7 @@ pub struct Taint {
 }
 
 impl Taint {
-    /// Tells whether this is the shutdown taint (key and effect; the value does not matter).
+    /// Returns true if this is the shutdown taint (key and effect; the value does not matter).
     pub fn is_shutdown(&self) -> bool {
         &*self.key == well_known::TAINT_SHUTDOWN && self.effect == TaintEffect::NoSchedule
     }
@@ -242,20 +244,20 @@ impl TaintEffect {
 /// One entry of `status.addresses`; also the form in which a provider reports addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeAddress {
-    /// Type of the address.
+    /// The type of the address.
     pub kind: AddressType,
     /// The address or name, as the cloud spells it.
     pub address: Box<str>,
 }
 
 impl NodeAddress {
-    /// Makes an address.
+    /// Creates an address.
     pub fn new(kind: AddressType, address: impl Into<Box<str>>) -> Self {
         Self { kind, address: address.into() }
     }
 }
 
-/// Type of a node address (`core/v1` NodeAddressType).
+/// The type of a node address (`core/v1` NodeAddressType).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AddressType {
     /// `Hostname`.
@@ -306,13 +308,13 @@ impl FromStr for AddressType {
 /// Status and reason of one node condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeCondition {
-    /// Status of the condition.
+    /// The status of the condition.
     pub status: ConditionStatus,
     /// Reason; empty when absent.
     pub reason: Arc<str>,
 }
 
-/// Status of a condition.
+/// The status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConditionStatus {
     /// `True`.
@@ -361,12 +363,12 @@ pub struct NodeFields {
 }
 
 impl NodeFields {
-    /// Tells whether the label is kept on an initialised node.
+    /// Returns true if the label is kept on an initialised node.
     pub fn keeps_label(&self, key: &str) -> bool {
         self.all_labels || well_known::FRAMEWORK_LABELS.contains(&key) || self.labels.contains(key)
     }
 
-    /// Tells whether the annotation is kept.
+    /// Returns true if the annotation is kept.
     pub fn keeps_annotation(&self, key: &str) -> bool {
         key == well_known::ANNOTATION_PROVIDED_NODE_IP || self.annotations.contains(key)
     }

@@ -1,4 +1,4 @@
-//! What the controllers and providers read of a Service.
+//! The fields of a Service that the controllers and providers read.
 
 use std::{collections::BTreeMap, net::IpAddr, num::NonZeroU16, sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ pub struct ServiceView {
     pub resource_version: Box<str>,
     /// `metadata.creationTimestamp`.
     pub created: Timestamp,
-    /// Whether `metadata.deletionTimestamp` is set.
+    /// True if `metadata.deletionTimestamp` is set.
     pub deleting: bool,
     /// All labels.
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
@@ -36,7 +36,7 @@ pub struct ServiceView {
     pub finalizers: Box<[Arc<str>]>,
     /// `spec.loadBalancerClass`.
     pub class: Option<Arc<str>>,
-    /// Whether `spec.type` is `LoadBalancer`.
+    /// True if `spec.type` is `LoadBalancer`.
     pub is_load_balancer: bool,
     /// `spec.ports`.
     pub ports: Box<[ServicePort]>,
@@ -65,7 +65,7 @@ pub struct ServiceView {
 }
 
 impl ServiceView {
-    /// Makes a Service of type LoadBalancer that has a name, the API's defaults and no ports; a
+    /// Creates a Service of type LoadBalancer that has a name, the API's defaults and no ports; a
     /// starting point for tests and examples.
     pub fn named(namespace: &str, name: &str) -> Self {
         Self {
@@ -100,7 +100,7 @@ impl ServiceView {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Tells whether the Service has the load-balancer finalizer.
+    /// Returns true if the Service has the load balancer finalizer.
     pub fn has_finalizer(&self) -> bool {
         self.finalizers
             .iter()
@@ -108,46 +108,47 @@ impl ServiceView {
     }
 }
 
-/// Decides which Services are cached with all fields.
+/// The configuration that determines which Services are cached with all fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceFields {
-    /// The load-balancer classes that the configuration claims.
+    /// The load balancer classes that the provider serves.
     pub classes: Vec<Box<str>>,
 }
 
 impl ServiceFields {
-    /// Tells whether this manager claims Services of type LoadBalancer with this class: those
-    /// without a class, and those with a class that the configuration claims. An empty string
+    /// Returns true if this manager serves Services of type LoadBalancer with this class. It serves
+    /// Services without a class and those with one of [`classes`](Self::classes). An empty string
     /// counts as a class.
     pub fn claims_class(&self, class: Option<&str>) -> bool {
         class.is_none_or(|class| self.classes.iter().any(|c| **c == *class))
     }
 
-    /// Tells whether a Service should have a load balancer of ours: it has type LoadBalancer and a
-    /// claimed class (or none), and is not being deleted.
+    /// Returns true if a Service should have a load balancer of ours. Such a Service has type
+    /// LoadBalancer, no class or one that we serve, and is not being deleted.
     pub(crate) fn is_managed(&self, service: &ServiceView) -> bool {
         service.is_load_balancer && !service.deleting && self.claims_class(service.class.as_deref())
     }
 }
 
-/// One port of a Service.
+/// A port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePort {
-    /// Name; empty when the Service has one unnamed port.
+    /// The name, which is empty if the Service has one unnamed port.
     pub name: Arc<str>,
-    /// Transport protocol.
+    /// The transport protocol. The API's default is TCP.
     pub protocol: Protocol,
-    /// Port of the load balancer.
+    /// The port of the load balancer, to which clients connect.
     pub port: NonZeroU16,
-    /// Node port; `None` when 0, as with `allocateLoadBalancerNodePorts: false`.
+    /// The node port, or `None` if the Service has none, as with
+    /// `allocateLoadBalancerNodePorts: false`.
     pub node_port: Option<NonZeroU16>,
-    /// `targetPort`, a number or a name, as written.
+    /// `targetPort`, which is a number or a name, unchanged.
     pub target_port: Arc<str>,
     /// `appProtocol`.
     pub app_protocol: Option<Arc<str>>,
 }
 
-/// Transport protocol of a port.
+/// The transport protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Protocol {
     /// TCP.
@@ -158,25 +159,26 @@ pub enum Protocol {
     Sctp,
 }
 
-/// Session affinity of a Service.
+/// The session affinity of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionAffinity {
-    /// No affinity.
+    /// Connections of a client may go to different backends.
     None,
-    /// By client address, with this timeout (Kubernetes' default is three hours).
+    /// Connections from one client address go to the same backend. Contains the timeout, whose
+    /// default in Kubernetes is three hours.
     ClientIp(Duration),
 }
 
-/// External or internal traffic policy.
+/// The external or internal traffic policy of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrafficPolicy {
-    /// To any endpoint of the cluster.
+    /// Traffic goes to any endpoint of the cluster.
     Cluster,
-    /// Only to endpoints on the node that receives the traffic.
+    /// Traffic only goes to endpoints on the node that receives it.
     Local,
 }
 
-/// Address family.
+/// An IP address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum IpFamily {
     /// IPv4.
@@ -198,12 +200,12 @@ impl IpFamily {
 /// `status.loadBalancer` of a Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LbStatus {
-    /// Entry points, in the provider's order.
+    /// The entry points, in the provider's order.
     pub ingress: Vec<LbIngress>,
 }
 
 impl LbStatus {
-    /// Makes the status of a load balancer with these addresses (`ipMode: VIP`).
+    /// Creates the status of a load balancer with these addresses (`ipMode: VIP`).
     pub fn of_addresses(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         let ingress = addresses
             .into_iter()
@@ -217,27 +219,27 @@ impl LbStatus {
     }
 }
 
-/// One entry point of a load balancer.
+/// An entry point of a load balancer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LbIngress {
-    /// Address, for load balancers that have fixed ones.
+    /// The address, if the load balancer has fixed addresses.
     pub ip: Option<IpAddr>,
-    /// DNS name, for load balancers that have one.
+    /// The DNS name, if the load balancer has one.
     pub hostname: Option<Box<str>>,
     /// `ipMode`: `VIP` or `Proxy` (KEP-1860). The API server defaults it to `VIP` when `ip` is set.
     pub ip_mode: Option<Box<str>>,
-    /// Status of single ports.
+    /// The statuses of single ports.
     pub ports: Vec<LbPortStatus>,
 }
 
-/// Status of one port of an entry point.
+/// The status of one port of an entry point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LbPortStatus {
-    /// Port.
+    /// The port of the Service.
     pub port: NonZeroU16,
-    /// Protocol.
+    /// The transport protocol of the port.
     pub protocol: Protocol,
-    /// Error of this port: a word in CamelCase, or `domain/name`.
+    /// The error of this port, as a word in CamelCase or as `domain/name`.
     pub error: Option<Box<str>>,
 }
 
@@ -252,17 +254,18 @@ pub struct EndpointSliceView {
     pub uid: Box<str>,
     /// `metadata.resourceVersion` of the observed object. Opaque.
     pub resource_version: Box<str>,
-    /// Name of the Service that the slice belongs to: label `kubernetes.io/service-name`. Slices
-    /// without it are not cached.
+    /// The name of the slice's Service, from the label `kubernetes.io/service-name`. Slices without
+    /// it are not cached.
     pub service: Arc<str>,
-    /// Ports, in order.
+    /// The ports, in the order of the object.
     pub ports: Box<[SlicePort]>,
-    /// Endpoints, in order. Empty when the slice holds DNS names (`addressType: FQDN`).
+    /// The endpoints, in the order of the object. Empty if the slice contains DNS names
+    /// (`addressType: FQDN`).
     pub endpoints: Box<[EndpointView]>,
 }
 
 impl EndpointSliceView {
-    /// Makes an empty slice of a Service; a starting point for tests.
+    /// Creates an empty slice of a Service, as a starting point for tests.
     pub fn named(namespace: &str, name: &str, service: &str) -> Self {
         Self {
             namespace: Arc::from(namespace),
@@ -276,30 +279,30 @@ impl EndpointSliceView {
     }
 }
 
-/// One port of an EndpointSlice.
+/// A port of an EndpointSlice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlicePort {
-    /// Name; equals the Service port's name.
+    /// The name, which is that of the Service's port.
     pub name: Arc<str>,
-    /// Protocol.
+    /// The transport protocol.
     pub protocol: Protocol,
-    /// Port of the pods; `None` means all ports.
+    /// The port of the pods. `None` means all ports.
     pub port: Option<NonZeroU16>,
 }
 
-/// One endpoint of an EndpointSlice.
+/// An endpoint of an EndpointSlice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointView {
-    /// Addresses of the pod.
+    /// The addresses of the pod.
     pub addresses: Box<[IpAddr]>,
-    /// Node that the pod runs on.
+    /// The name of the node on which the pod runs.
     pub node: Option<Arc<str>>,
-    /// Zone of that node.
+    /// The zone of that node.
     pub zone: Option<Arc<str>>,
-    /// Condition `ready`; true when unset.
+    /// The condition `ready`, which is true if it is unset.
     pub ready: bool,
-    /// Condition `serving`; the value of `ready` when unset.
+    /// The condition `serving`, which has the value of `ready` if it is unset.
     pub serving: bool,
-    /// Condition `terminating`.
+    /// The condition `terminating`, which is false if it is unset.
     pub terminating: bool,
 }

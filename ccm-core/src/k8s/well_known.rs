@@ -27,7 +27,7 @@ pub const LABEL_REGION_BETA: &str = "failure-domain.beta.kubernetes.io/region";
 pub const LABEL_INSTANCE_TYPE_BETA: &str = "beta.kubernetes.io/instance-type";
 /// Host name label that the kubelet sets.
 pub const LABEL_HOSTNAME: &str = "kubernetes.io/hostname";
-/// Label that excludes a node from all load balancers. Only its presence counts, not its value.
+/// The label that excludes a node from all load balancers. Only its presence counts, not its value.
 pub const LABEL_EXCLUDE_FROM_LOAD_BALANCERS: &str =
     "node.kubernetes.io/exclude-from-external-load-balancers";
 

@@ -31,7 +31,7 @@ pub(super) struct Electors {
     pub(super) events: EventWriter,
 }
 
-/// The write gates of the controllers, one for each lock.
+/// The write gates of the controllers, one for the controllers under each lock.
 #[derive(Clone)]
 pub(super) struct WriteGates {
     main: WriteGate,
@@ -40,7 +40,7 @@ pub(super) struct WriteGates {
 }
 
 impl WriteGates {
-    /// Makes the gates of a process that runs without leader election.
+    /// Creates the gates of a process that runs without leader election.
     pub(super) fn always_open() -> Self {
         Self {
             main: WriteGate::always_open(),
@@ -48,22 +48,22 @@ impl WriteGates {
         }
     }
 
-    /// Makes the gates of a process that must not write.
-    pub(super) fn closed() -> Self {
+    /// Creates the gates of a process that must not write.
+    pub(super) fn always_closed() -> Self {
         Self {
             main: WriteGate::always_closed(),
             migration: WriteGate::always_closed(),
         }
     }
 
-    fn of(electors: &Electors) -> Self {
+    fn for_electors(electors: &Electors) -> Self {
         let main = electors.main.gate();
-        // Without a migration lock no controller uses this gate.
-        let shared = electors
+        // Without a migration lock no controller uses the second gate.
+        let migration = electors
             .migration
             .as_ref()
             .map_or_else(|| main.clone(), LeaderElector::gate);
-        Self { migration: WriteGate::both(main.clone(), shared), main }
+        Self { migration: WriteGate::both(main.clone(), migration), main }
     }
 
     /// Returns the gate of the controllers that run under this lock.
@@ -76,17 +76,18 @@ impl WriteGates {
 }
 
 impl Manager {
+    /// Waits for the main lock, runs the controllers under it, and releases it.
     pub(super) async fn elect_and_lead(
         &self,
         stop: &CancellationToken,
         metrics: &Telemetry,
     ) -> Result<ManagerExit, ManagerError> {
-        let electors = self.electors(metrics)?;
-        let gates = WriteGates::of(&electors);
-        // One check for each lock (W18).
-        let _main_alive =
+        let electors = self.build_electors(metrics)?;
+        let gates = WriteGates::for_electors(&electors);
+        // Each lock has its own health check. Upstream checks only the last lock.
+        let _main_check =
             health::leader_election(&self.health, "leaderElection", electors.main.health());
-        let _migration_alive = electors.migration.as_ref().map(|elector| {
+        let _migration_check = electors.migration.as_ref().map(|elector| {
             health::leader_election(&self.health, "leaderElectionMigration", elector.health())
         });
         let Electors { main, migration, events } = electors;
@@ -94,34 +95,40 @@ impl Manager {
         let stop_events = background.stop().clone();
         background
             .spawn("leader-election-events", super::infallible(events.run(stop_events.clone())));
-        let access = health::lease_access(&self.health, main.health());
+
+        // While this process is a standby, it is ready only if it can access the lease. A leader
+        // without access ends anyway.
+        let access_check = health::lease_access(&self.health, main.health());
         let leading = main.acquire(stop).await;
-        // Only a standby needs this check: a leader without access to its lease ends.
-        drop(access);
+        drop(access_check);
+
         let result = match leading {
             Some(leading) => {
-                // The lease is also released when a task fails: the process is about to end, and a
+                // The lease is also released if a task fails. The process is about to end, and a
                 // standby should not have to wait for the lease to expire.
                 let (outcome, result) = Box::pin(run_while_leading(leading, stop, |work_token| {
                     self.lead(work_token, gates, migration, metrics)
                 }))
                 .await;
                 result.map(|exit| match outcome {
-                    LeadershipOutcome::Lost { why } => ManagerExit::LeadershipLost(why.to_string()),
+                    LeadershipOutcome::Lost { reason } => {
+                        ManagerExit::LeadershipLost(reason.to_string())
+                    }
                     LeadershipOutcome::Released | LeadershipOutcome::NotReleased { .. } => exit,
                 })
             }
             None => Ok(ManagerExit::Stopped),
         };
-        // The event writer stops last, so that it still writes "stopped leading".
+
+        // The event writer stops last, because it still has to write "stopped leading".
         stop_events.cancel();
         background.run(DRAIN_LIMIT).await;
         result
     }
 
-    fn electors(&self, metrics: &Telemetry) -> Result<Electors, ManagerError> {
+    fn build_electors(&self, metrics: &Telemetry) -> Result<Electors, ManagerError> {
         let flags = &self.config.leader_election;
-        // One identity for both locks, as upstream.
+        // As upstream, both locks have the same identity.
         let config = ElectionConfig {
             namespace: flags.resource_namespace.clone(),
             name: flags.resource_name.clone(),
@@ -162,35 +169,35 @@ impl Manager {
 
 /// Runs `work` while the lease is held. `work` gets a token that is cancelled when `stop` is
 /// cancelled or the lease is lost. When `work` ends, for any reason, the lease is released, unless
-/// a requested change has no answer.
+/// a write is unanswered.
 async fn run_while_leading<T, F: Future<Output = T>>(
     leading: Leading,
     stop: &CancellationToken,
     work: impl FnOnce(CancellationToken) -> F,
 ) -> (LeadershipOutcome, T) {
     let work_token = stop.child_token();
-    let end = CancellationToken::new();
-    let keep = async {
+    let work_ended = CancellationToken::new();
+    let keep_lease = async {
         let outcome = leading
-            .run(&end, std::future::ready(()), Duration::ZERO)
+            .run(&work_ended, std::future::ready(()), Duration::ZERO)
             .await;
         // If the lease was lost, this stops the controllers.
         work_token.cancel();
         outcome
     };
     let work = work(work_token.clone());
-    let lead = async {
-        // After a request to stop, the lease is kept until `work` has ended: until requested
-        // changes are answered or given up, and the last events are written.
+    let run_work = async {
+        // After `stop` is cancelled, the lease is kept until `work` has ended: until writes in
+        // flight are answered or given up, and the last events are written.
         let result = work.await;
-        end.cancel();
+        work_ended.cancel();
         result
     };
-    tokio::join!(keep, lead)
+    tokio::join!(keep_lease, run_work)
 }
 
-/// Waits for the migration lock and runs the `migrated` tasks under it. However they end, `stop` is
-/// cancelled then, because the process is about to end.
+/// Waits for the migration lock and runs the `migrated` tasks under it. Cancels `stop` when they
+/// end, for whatever reason, because the process is about to end.
 pub(super) async fn run_migrated_controllers(
     elector: LeaderElector,
     migrated: Vec<NamedTask>,
@@ -211,17 +218,17 @@ pub(super) async fn run_migrated_controllers(
     .await;
     task_result(exit)?;
     Ok(match outcome {
-        LeadershipOutcome::Lost { why } => {
-            ManagerExit::LeadershipLost(format!("migration lock: {why}"))
+        LeadershipOutcome::Lost { reason } => {
+            ManagerExit::LeadershipLost(format!("migration lock: {reason}"))
         }
         LeadershipOutcome::Released | LeadershipOutcome::NotReleased { .. } => ManagerExit::Stopped,
     })
 }
 
-/// Makes an error of a failed task. Tasks that did not end in time are not an error.
+/// Returns the error of a failed task. Tasks that did not end in time are not an error.
 pub(super) fn task_result(exit: tasks::TasksExit) -> Result<(), ManagerError> {
     match exit {
-        // Tasks that hang at shutdown were dropped. The process is stopping anyway.
+        // Tasks that hung at shutdown were aborted. The process is stopping anyway.
         tasks::TasksExit::Failed(TaskError::ShutdownTimeout { .. }) | tasks::TasksExit::Stopped => {
             Ok(())
         }
@@ -229,8 +236,7 @@ pub(super) fn task_result(exit: tasks::TasksExit) -> Result<(), ManagerError> {
     }
 }
 
-/// Returns the name of this host for the identity in the lease. Inside a cluster it is the name of
-/// the pod.
+/// Returns the name of this host, which inside a cluster is the name of the pod.
 fn hostname() -> String {
     std::env::var("HOSTNAME")
         .ok()

@@ -1,8 +1,8 @@
 //! Builds and runs the parts of the process (API clients, leader election, caches, controllers) and
 //! stops them in order.
 //!
-//! A manager runs once. Before it leads it renews no lease, watches nothing and sends no requests
-//! to the cloud. A standby sends one small request every half retry period.
+//! A manager runs once. Before it leads, it renews no lease, watches nothing and sends no requests
+//! to the cloud. A standby only reads its Lease, every half retry period.
 
 mod election;
 mod health;
@@ -65,25 +65,25 @@ use crate::{
     },
 };
 
-/// How long the process tries to reach the API server before it ends. Upstream waits 10 s, which is
-/// shorter than a rolling update of the control plane takes. A supervisor restarts the process
-/// anyway.
+/// The time for which the process tries to reach the API server before it ends. Upstream waits 10
+/// s, which is shorter than a rolling update of the control plane takes.
 pub const API_SERVER_WAIT: Duration = Duration::from_secs(60);
-/// Delay between two attempts to reach the API server.
+/// The delay between two attempts to reach the API server.
 const API_SERVER_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Timeout of one attempt.
+/// The timeout of one attempt.
 const API_SERVER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long requested changes may take to be answered before they are given up. As a standby checks
-/// the lease every second, fail-over takes at most 3 s. When a change was given up, the lease is
-/// not released.
+/// The time that requests in flight have to be answered after the process was told to stop. The
+/// lease is not released if a write is given up. Otherwise fail-over takes at most 3 s, because a
+/// standby reads the lease every second.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
-/// Client name of both node controllers. Their ServiceAccount and user agent derive from it, as
-/// upstream.
+/// The client name of both node controllers. As upstream, their ServiceAccount and user agent
+/// derive from it.
 const NODE_CLIENT: &str = "node-controller";
-/// Clients that have their own ServiceAccount with `--use-service-account-credentials`.
-const ACCOUNTS: [&str; 3] = [NODE_CLIENT, route::ROUTE_CLIENT, services::SERVICE_CLIENT];
+/// The clients that have their own ServiceAccount with `--use-service-account-credentials`.
+const CLIENTS_WITH_ACCOUNT: [&str; 3] =
+    [NODE_CLIENT, route::ROUTE_CLIENT, services::SERVICE_CLIENT];
 
-/// Returns the Kubernetes client with this client name.
+/// A function that returns the Kubernetes client with this client name.
 pub type ClientFactory = Arc<dyn Fn(&str) -> kube::Client + Send + Sync>;
 
 /// Runs the controllers of one process, under leader election or in shadow mode.
@@ -96,44 +96,44 @@ pub struct Manager {
     registry: Registry,
     health: Health,
     clock: WallClock,
-    /// Differences that shadow mode found.
+    /// The differences that shadow mode found.
     shadow_report: Arc<Mutex<ShadowReport>>,
     output: Output,
-    /// Runs once the API server is reachable. The lock only makes `Manager` `Sync`; nothing
-    /// contends for it.
-    on_connect: Mutex<Option<BoxFuture<'static, Result<(), AuthError>>>>,
-    /// Set with `--use-service-account-credentials`.
+    /// A future to run once the API server is reachable. The lock only makes `Manager` `Sync`, and
+    /// nothing contends for it.
+    on_api_server_reachable: Mutex<Option<BoxFuture<'static, Result<(), AuthError>>>>,
+    /// The ServiceAccounts, if `--use-service-account-credentials` is set.
     service_accounts: Option<ServiceAccounts>,
     /// The leader migration, set by [`Manager::run`].
     migration: Option<LeaderMigration>,
 }
 
-/// How a manager ended without an error.
+/// The end of a manager without an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManagerExit {
-    /// The manager was asked to stop. Its lease, if any, was released, or expires by itself.
+    /// The manager was told to stop. Its lease, if any, was released or will expire.
     Stopped,
-    /// Leadership was lost, with the reason. The process ends with exit code 1.
+    /// Leadership was lost. Contains the reason. The process ends with exit code 1.
     LeadershipLost(String),
-    /// Shadow mode compared once. Nothing was changed.
+    /// A single comparison in shadow mode is complete. Nothing was changed.
     Compared(Verdict),
 }
 
-/// Error that ends a manager.
+/// The error that ended a manager.
 #[derive(Debug, thiserror::Error)]
 pub enum ManagerError {
     /// The configuration of the Kubernetes client cannot be used.
     #[error(transparent)]
     ClientConfig(#[from] ClientConfigError),
     /// The client cannot be built.
-    #[error("client of the API server cannot be built")]
+    #[error("could not build the client of the API server")]
     Client(#[source] Box<kube::Error>),
-    /// The API server did not answer.
-    #[error("API server {host} could not be reached for {}s", API_SERVER_WAIT.as_secs())]
+    /// The API server did not answer in time.
+    #[error("could not reach the API server {host} within {}s", API_SERVER_WAIT.as_secs())]
     Unreachable {
-        /// Its address.
+        /// The host of the API server.
         host: String,
-        /// The last failure.
+        /// The last error.
         #[source]
         source: Box<kube::Error>,
     },
@@ -146,10 +146,10 @@ pub enum ManagerError {
     /// The settings of leader election are invalid.
     #[error(transparent)]
     Election(#[from] InvalidElectionConfig),
-    /// A metric cannot be registered, for example twice.
-    #[error("metrics cannot be registered")]
+    /// A metric cannot be registered, for example because its name is already in use.
+    #[error("could not register metrics")]
     Metrics(#[from] prometheus::Error),
-    /// The provider has no cluster ID, so it cannot distinguish objects of this cluster from those
+    /// The provider has no cluster ID. It cannot distinguish the objects of this cluster from those
     /// of another.
     #[error("cloud provider {0:?} has no cluster ID; set one, or pass --allow-untagged-cloud")]
     NoClusterId(String),
@@ -164,17 +164,17 @@ pub enum ManagerError {
     Cache(#[from] FirstSyncTimedOut),
     /// The provider cannot list the objects that a cluster owns.
     #[error(
-        "cloud provider {0:?} keeps no inventory of what a cluster owns, so orphans cannot be told"
+        "cloud provider {0:?} cannot list the objects that a cluster owns, so orphans cannot be found"
     )]
     NoInventory(String),
-    /// Without a cluster ID another cluster's objects would look like orphans.
+    /// The provider has no cluster ID, so another cluster's objects would look like orphans.
     #[error(
-        "cloud provider {0:?} has no cluster ID, so orphans cannot be told from another cluster's objects; set one"
+        "cloud provider {0:?} has no cluster ID, so orphans cannot be distinguished from another cluster's objects; set one"
     )]
     OrphansWithoutClusterId(String),
     /// The deletion of orphans was confirmed for another cluster.
     #[error(
-        "--confirm={confirmed} names another cluster: in the cloud this one is {cluster_id:?}, and nothing was deleted"
+        "nothing was deleted: --confirm={confirmed} does not match this cluster's ID, {cluster_id:?}"
     )]
     ClusterNotConfirmed {
         /// The cluster ID that was confirmed.
@@ -183,13 +183,13 @@ pub enum ManagerError {
         cluster_id: Box<str>,
     },
     /// The scan for orphans failed.
-    #[error("orphans could not be looked for")]
+    #[error("could not list orphans")]
     Orphans(#[source] Box<OrphanScanError>),
     /// The scan for orphans did not end in time.
-    #[error("orphans could not be looked for within the time given by --timeout")]
+    #[error("could not list orphans within the time given by --timeout")]
     OrphansTimedOut,
     /// The process was stopped before the scan for orphans had a result.
-    #[error("stopped before orphans were looked for")]
+    #[error("stopped before orphans were listed")]
     OrphansStopped,
     /// A task failed, or ended although it should run as long as the process.
     #[error(transparent)]
@@ -204,8 +204,8 @@ impl fmt::Debug for Manager {
     }
 }
 
-/// Builds a client with the user agent of this name. It does not retry: the work queues count
-/// attempts, and a hidden retry could repeat a write.
+/// Builds a client whose user agent contains this name. The client does not retry, because the work
+/// queues count attempts and a hidden retry could repeat a write.
 fn build_client(
     config: &ClientConfig,
     product: &Product,
@@ -224,10 +224,10 @@ fn build_client(
 }
 
 impl Manager {
-    /// Makes a manager whose clients are configured by the flags.
+    /// Creates a manager whose clients are configured by the flags.
     ///
     /// # Errors
-    /// When the kubeconfig or the pod's service account cannot be used.
+    /// Returns an error if the kubeconfig or the pod's service account cannot be used.
     pub async fn from_config(
         product: Product,
         config: Config,
@@ -240,23 +240,24 @@ impl Manager {
             .authority()
             .map(ToString::to_string)
             .unwrap_or_default();
-        // All clients are built here, so that a bad certificate is an error now and not later in a
-        // controller.
+        // Build all clients now, so that an invalid certificate is an error at the start and not
+        // later, in a controller.
         let mut clients = BTreeMap::new();
-        for name in ACCOUNTS
-            .into_iter()
-            .chain(["leader-election", "events", "shared-informers"])
-        {
+        for name in CLIENTS_WITH_ACCOUNT.into_iter().chain([
+            "leader-election",
+            "events",
+            "shared-informers",
+        ]) {
             clients.insert(name, build_client(&base, &product, name)?);
         }
         let manager = build_client(&base, &product, well_known::COMPONENT_MANAGER)?;
+        // Shadow mode uses no tokens of ServiceAccounts, because requesting one is a write.
         let mut accounts = None;
-        // Requesting a token is a write, so shadow mode does not use tokens.
         if config.generic.use_service_account_credentials && !config.shadow.is_on() {
             let mut without_credentials = base.clone();
             without_credentials.kube.auth_info = AuthInfo::default();
             let mut anonymous = Vec::new();
-            for name in ACCOUNTS {
+            for name in CLIENTS_WITH_ACCOUNT {
                 let user = service_account::user(name);
                 anonymous.push((name, build_client(&without_credentials, &product, &user)?));
             }
@@ -269,7 +270,7 @@ impl Manager {
         })
     }
 
-    /// Makes a manager with the caller's clients, for example for an API server in the same
+    /// Creates a manager with the caller's clients, for example for an API server in the same
     /// process.
     pub fn with_clients(
         product: Product,
@@ -280,7 +281,7 @@ impl Manager {
     ) -> Self {
         let observability = Observability::new(&config);
         let clock = WallClock::system();
-        // In addition to the write gate: a client in shadow mode cannot write at all.
+        // A second safeguard beside the write gate: the clients of shadow mode reject every write.
         let clients = if config.shadow.is_on() {
             read_only(clients)
         } else {
@@ -298,7 +299,7 @@ impl Manager {
             clock,
             shadow_report,
             output: stdout(),
-            on_connect: Mutex::default(),
+            on_api_server_reachable: Mutex::default(),
             service_accounts: None,
             migration: None,
         }
@@ -336,14 +337,14 @@ impl Manager {
         self.health.clone()
     }
 
-    /// Runs `prelude` once the API server is reachable, before leader election. If it fails, the
-    /// manager ends with its error.
+    /// Sets a task to run once the API server is reachable, before leader election. If it fails,
+    /// the manager ends with its error.
     #[must_use]
     pub fn on_api_server_reachable(
         mut self,
-        prelude: impl Future<Output = Result<(), AuthError>> + Send + 'static,
+        task: impl Future<Output = Result<(), AuthError>> + Send + 'static,
     ) -> Self {
-        *self.on_connect.get_mut() = Some(prelude.boxed());
+        *self.on_api_server_reachable.get_mut() = Some(task.boxed());
         self
     }
 
@@ -357,16 +358,16 @@ impl Manager {
                 return Err(ManagerError::NoClusterId(self.provider.name().to_owned()));
             }
             tracing::warn!(
-                "cloud provider has no cluster ID; its objects cannot be told from another cluster's"
+                "cloud provider has no cluster ID; this cluster's objects cannot be distinguished from another cluster's"
             );
         }
         match stop.run_until_cancelled(self.wait_for_api_server()).await {
             Some(reachable) => reachable?,
             None => return Ok(self.stopped()),
         }
-        if let Some(prelude) = self.on_connect.get_mut().take() {
-            match stop.run_until_cancelled(prelude).await {
-                Some(done) => done?,
+        if let Some(task) = self.on_api_server_reachable.get_mut().take() {
+            match stop.run_until_cancelled(task).await {
+                Some(result) => result?,
                 None => return Ok(self.stopped()),
             }
         }
@@ -408,9 +409,11 @@ impl Manager {
         main.await.map(|()| ManagerExit::Stopped)
     }
 
-    /// Starts the caches, the provider and the controllers, in this order. The controllers are
-    /// built first, so that they are registered with the caches and see every change. Returns the
-    /// controllers that wait for the migration lock.
+    /// Starts the caches, the provider and the controllers, in this order. Returns the controllers
+    /// that wait for the migration lock.
+    ///
+    /// The controllers are built first, because they must be registered with the caches before
+    /// these are filled.
     async fn start(
         &self,
         tasks: &mut Tasks,
@@ -454,9 +457,10 @@ impl Manager {
         controllers
     }
 
-    /// Delays the start of each controller after the one before by `--controller-start-interval`.
-    /// Each is shown as running from its start on. Returns the tasks under the migration lock, then
-    /// the others.
+    /// Delays the start of each controller by `--controller-start-interval` after the one before.
+    /// Returns the tasks under the migration lock and the tasks under the main lock.
+    ///
+    /// A controller is shown as running in the metrics once its delay is over.
     fn stagger_starts(
         &self,
         controllers: Vec<(ControllerLock, NamedTask)>,
@@ -473,8 +477,8 @@ impl Manager {
             let wait = delay;
             // Helper tasks of controllers are not in `--controllers`, so they add no delay.
             if self.config.generic.controllers.is_enabled(name) {
-                // As upstream: up to twice as long, so that managers of many clusters do not act at
-                // the same moment.
+                // As upstream, the delay is up to twice as long, so that the managers of many
+                // clusters do not act at the same moment.
                 delay += interval.mul_f64(1.0 + rand::random::<f64>());
             }
             let run = async move {
@@ -489,12 +493,12 @@ impl Manager {
                 metrics.controller_started(name);
                 run.await
             };
-            let list = if lock == ControllerLock::Migration {
+            let tasks = if lock == ControllerLock::Migration {
                 &mut migrated
             } else {
                 &mut main
             };
-            list.push(NamedTask { name, run: run.boxed() });
+            tasks.push(NamedTask { name, run: run.boxed() });
         }
         (migrated, main)
     }
@@ -514,10 +518,11 @@ impl Manager {
             })
     }
 
+    /// Returns the fields of Nodes that the caches keep.
     fn node_fields(&self) -> NodeFields {
         let mut fields = self.provider.node_fields();
-        // The refresh of additional labels compares labels whose keys only the cloud knows, so all
-        // labels are cached.
+        // The keys of the additional labels to refresh come from the cloud, so all labels are
+        // needed.
         fields.all_labels |= self.refreshes_labels();
         fields
     }
@@ -533,10 +538,7 @@ impl Manager {
             return;
         };
         for name in migration.unknown(&self.product.controllers) {
-            tracing::warn!(
-                controller = name,
-                "leader migration names a controller that is not known here"
-            );
+            tracing::warn!(controller = name, "leader migration names an unknown controller");
         }
         for info in self
             .product
@@ -559,27 +561,27 @@ impl Manager {
         }
     }
 
-    /// Waits until the API server answers, with any status. A status such as 401, 403 or 503 is
-    /// reported by the requests that follow, which know what they need.
+    /// Waits until the API server answers, with any status. The requests that follow report
+    /// statuses such as 401, 403 or 503 together with the permission that they need.
     async fn wait_for_api_server(&self) -> Result<(), ManagerError> {
         let client = (self.clients)(well_known::COMPONENT_MANAGER);
-        let give_up = Instant::now() + API_SERVER_WAIT;
+        let deadline = Instant::now() + API_SERVER_WAIT;
         loop {
-            let failure = match tokio::time::timeout(API_SERVER_TIMEOUT, ping(&client)).await {
+            let error = match tokio::time::timeout(API_SERVER_TIMEOUT, ping(&client)).await {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(error)) => error,
                 Err(elapsed) => kube::Error::Service(elapsed.into()),
             };
-            if Instant::now() >= give_up {
+            if Instant::now() >= deadline {
                 return Err(ManagerError::Unreachable {
                     host: self.host.clone(),
-                    source: Box::new(failure),
+                    source: Box::new(error),
                 });
             }
             tracing::warn!(
                 host = self.host,
-                error = chain(&failure),
-                "API server cannot be reached, trying again"
+                error = chain(&error),
+                "could not reach the API server, retrying"
             );
             tokio::time::sleep(API_SERVER_POLL_INTERVAL).await;
         }

@@ -1,4 +1,4 @@
-//! Tasks of the manager by name.
+//! Named tasks of the manager.
 
 use futures::{FutureExt, future::BoxFuture};
 
@@ -8,7 +8,7 @@ pub(super) struct NamedTask {
     pub(super) run: BoxFuture<'static, anyhow::Result<()>>,
 }
 
-/// Makes a task of a future that cannot fail.
+/// Converts a future that cannot fail into a task.
 pub(super) fn infallible(
     task: impl Future<Output = ()> + Send + 'static,
 ) -> BoxFuture<'static, anyhow::Result<()>> {

@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl ControllerBuilder<'_> {
-    /// Adds the node controllers that are enabled. `network`: the `NetworkUnavailable` conditions
-    /// from the route controller.
+    /// Adds the node controllers that are enabled. `network` contains the `NetworkUnavailable`
+    /// conditions of the route controller.
     pub(super) fn node_controllers(
         &mut self,
         network: Option<NetworkConditions>,
@@ -31,7 +31,7 @@ impl ControllerBuilder<'_> {
             self.op(ControllerLock::Main),
             self.cloud_metrics.clone(),
         ) else {
-            tracing::warn!("cloud provider has no instances; the node controllers do not run");
+            tracing::warn!("node controllers do not run: cloud provider has no instances");
             return Ok(());
         };
         self.add(ControllerLock::Main, "instances", driver.run());

@@ -1,4 +1,4 @@
-//! Metrics, health checks and shadow report of a manager.
+//! The metrics, the health checks and the shadow report of a manager.
 
 use std::sync::Arc;
 
@@ -14,20 +14,21 @@ use crate::{
     },
 };
 
-/// Metrics, health checks and shadow report of a manager. The HTTPS server can be started with it
-/// before there is a manager. Clones share their state.
+/// The metrics, the health checks and the shadow report of a manager. Clones share their state.
+///
+/// They exist before the manager, because the HTTPS server starts earlier.
 #[derive(Clone, Debug)]
 pub struct Observability {
-    /// Metrics.
+    /// The metrics registry.
     pub registry: Registry,
-    /// Health checks, to which the manager adds its own while it runs.
+    /// The health checks, to which the manager adds its own while it runs.
     pub health: Health,
-    /// Differences that shadow mode found.
+    /// The differences that shadow mode found.
     pub(super) shadow_report: Arc<Mutex<ShadowReport>>,
 }
 
 impl Observability {
-    /// Makes an empty registry, without health checks and differences.
+    /// Creates an empty registry, without health checks and differences.
     pub fn new(config: &Config) -> Self {
         let shadow_report = Arc::new(Mutex::new(ShadowReport::new(config.shadow.settle)));
         Self {
@@ -37,7 +38,7 @@ impl Observability {
         }
     }
 
-    /// Returns the HTTP handlers that are served beside the common ones: `/shadow`, in shadow mode.
+    /// Returns the additional HTTP handlers, which are `/shadow` in shadow mode and none otherwise.
     pub fn routes(&self, config: &Config) -> Router {
         if config.shadow.is_on() {
             shadow::routes(self.shadow_report.clone())

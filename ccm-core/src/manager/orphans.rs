@@ -28,16 +28,16 @@ use crate::{
     runtime::{cache::Cache, events::WallClock, tasks::Tasks},
 };
 
-/// Parameters of the subcommand `orphans`.
+/// The parameters of the subcommand `orphans`.
 #[derive(Clone, Debug)]
 pub struct OrphanRequest {
-    /// ID of the cluster whose orphans are to be deleted, as
-    /// [`Inventory::cluster_id`](crate::provider::Inventory::cluster_id) returns it. `None`:
-    /// orphans are only listed.
+    /// The ID of the cluster whose orphans to delete, as
+    /// [`Inventory::cluster_id`](crate::provider::Inventory::cluster_id) returns it. If it is
+    /// `None`, orphans are only listed.
     pub delete: Option<String>,
-    /// Minimum age of an orphan to be deleted. An orphan of unknown age has age zero.
+    /// The minimum age of an orphan to delete. An orphan of unknown age has age zero.
     pub minimum_age: Duration,
-    /// Deadline of the whole command.
+    /// The deadline of the whole command.
     pub limit: Instant,
 }
 
@@ -85,12 +85,12 @@ impl ControllerBuilder<'_> {
 }
 
 impl Manager {
-    /// Scans for orphans once, and deletes them if requested. Takes no lease: an orphan has no
-    /// Service or Node, so no sync of the leader touches it.
+    /// Scans for orphans once, and deletes them if requested. Needs no lease, because an orphan has
+    /// no Service or Node, and therefore no sync of the leader changes it.
     ///
     /// # Errors
-    /// When the cloud or the cluster could not be read in time. An orphan that could not be deleted
-    /// is in the report.
+    /// Returns an error if the cloud or the cluster could not be read in time. The report, not the
+    /// error, contains orphans that could not be deleted.
     pub async fn orphans(
         self,
         request: OrphanRequest,
@@ -130,6 +130,7 @@ impl Manager {
         report.unwrap_or(Err(ManagerError::OrphansStopped))
     }
 
+    /// Fills the caches, starts the provider and returns a scanner.
     async fn prepare_scanner(
         &self,
         tasks: &mut Tasks,
@@ -139,7 +140,7 @@ impl Manager {
         let gates = if may_write {
             WriteGates::always_open()
         } else {
-            WriteGates::closed()
+            WriteGates::always_closed()
         };
         let mut builder =
             ControllerBuilder::new(self, &gates, &telemetry, tasks.stop(), RunMode::Lead);
@@ -167,7 +168,7 @@ impl Manager {
                 Err(CloudError::transient(message))
             })
             .map_err(ManagerError::Provider)?;
-        // These tasks write events, so they are only needed if something may be deleted.
+        // These tasks write events, which are needed only if something may be deleted.
         if may_write {
             for (_, task) in controllers {
                 tasks.spawn(task.name, task.run);
@@ -177,7 +178,7 @@ impl Manager {
     }
 }
 
-/// Scans, deletes if requested, and verifies that deleted objects are gone from the cloud.
+/// Scans, deletes orphans if requested, and verifies that the cloud no longer lists them.
 async fn scan_and_collect_once(
     scanner: &OrphanScanner,
     cluster: String,
@@ -208,7 +209,8 @@ async fn scan_and_collect_once(
     Ok(OrphanReport { cluster, cluster_id, owned: listing.owned, at, orphans })
 }
 
-/// Turns a deletion into a failure if the cloud still lists the object or cannot be asked.
+/// Replaces a successful deletion by an error if the cloud still lists the object or cannot be
+/// read.
 async fn verify_deletions(
     scanner: &OrphanScanner,
     orphans: &mut [(Orphan, OrphanAction)],
@@ -219,7 +221,7 @@ async fn verify_deletions(
         .filter(|(_, action)| is_deleted(action))
         .map(|(orphan, _)| orphan.object.clone())
         .collect();
-    // While the process is stopping, the cloud's answer to the deletion is reported unverified.
+    // While the process is stopping there is no time to verify the deletions.
     if deleted.is_empty() || scanner.op.is_cancelled() {
         return;
     }

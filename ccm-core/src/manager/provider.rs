@@ -13,22 +13,23 @@ use crate::{
     },
 };
 
-/// Name of the check that fails until the provider has been built and started.
+/// The name of the health check that fails until the provider has been built and started.
 pub const CLOUD_PROVIDER_CHECK: &str = "cloud-provider";
 
-/// Delays between attempts: short enough that a leader starts to work soon after its cloud is back.
+/// The delays between attempts. They are short so that a leader starts to work soon after its cloud
+/// is available again.
 const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(30) };
 
 impl Manager {
-    /// Starts the provider. Until that succeeds the process is not ready, and
-    /// [`CLOUD_PROVIDER_CHECK`] is the only check that says so.
+    /// Starts the provider. The process is not ready before that succeeds, and only
+    /// [`CLOUD_PROVIDER_CHECK`] fails meanwhile.
     pub(super) async fn start_provider(
         &self,
         context: &ProviderContext,
         metrics: &Telemetry,
     ) -> Result<(), ManagerError> {
         let started = if self.config.shadow.once {
-            // Somebody waits for the result of a single comparison, so nothing is retried.
+            // A single comparison does not wait until the cloud is available again.
             self.provider.start(context.clone()).await
         } else {
             retry_until_started(
@@ -42,21 +43,21 @@ impl Manager {
     }
 }
 
-/// Retries until the provider has started or has failed permanently. `begun` is called as soon as
-/// the health check is registered.
+/// Retries until the provider has started or has failed permanently. Calls `on_check_registered` as
+/// soon as the health check is registered.
 ///
 /// Transient errors are retried here, because a restart of the process would not help the cloud and
 /// would lose the lease and the caches.
 async fn retry_until_started<F: Future<Output = Result<(), CloudError>>>(
     mut start: impl FnMut() -> F,
     health: &Health,
-    begun: impl FnOnce(),
+    on_check_registered: impl FnOnce(),
 ) -> Result<(), CloudError> {
-    let state = Arc::new(Mutex::new("has not started yet".to_owned()));
-    let shown = state.clone();
-    let _check =
-        health.add(CheckKind::Ready, CLOUD_PROVIDER_CHECK, move || Err(shown.lock().clone()));
-    begun();
+    let status = Arc::new(Mutex::new("has not started yet".to_owned()));
+    let checked_status = status.clone();
+    let _check = health
+        .add(CheckKind::Ready, CLOUD_PROVIDER_CHECK, move || Err(checked_status.lock().clone()));
+    on_check_registered();
     let mut failures = 0;
     loop {
         let error = match start().await {
@@ -72,9 +73,9 @@ async fn retry_until_started<F: Future<Output = Result<(), CloudError>>>(
         let wait = BACKOFF
             .delay(failures)
             .max(error.retry_after().unwrap_or_default());
-        let now = format!("could not start: {}", error.chain());
-        let changed = std::mem::replace(&mut *state.lock(), now.clone()) != now;
-        if changed {
+        let new_status = format!("could not start: {}", error.chain());
+        let old_status = std::mem::replace(&mut *status.lock(), new_status.clone());
+        if new_status != old_status {
             tracing::warn!(
                 error = error.chain(),
                 ?wait,

@@ -7,13 +7,13 @@ use kube::client::Body;
 
 use crate::manager::ClientFactory;
 
-/// Paths of `POST` requests that change nothing: reviews of users and of what they may do.
+/// The paths of `POST` requests that change nothing, which are reviews of users and permissions.
 const REVIEW_PATHS: [&str; 2] = [
     "/apis/authentication.k8s.io/v1/tokenreviews",
     "/apis/authorization.k8s.io/v1/subjectaccessreviews",
 ];
 
-/// A request that would change something.
+/// The error for a request that would change something.
 #[derive(Debug, thiserror::Error)]
 #[error("{method} {path} was not sent: a shadow changes nothing")]
 struct WriteRefused {
@@ -21,8 +21,8 @@ struct WriteRefused {
     path: String,
 }
 
-/// Makes every client of a factory reject requests that would change something on the API server.
-/// This is the last safeguard, for code that does not check the write gate.
+/// Wraps the clients of a factory so that they reject requests that would change something on the
+/// API server. This is the last safeguard, for code that does not check the write gate.
 pub fn read_only(clients: ClientFactory) -> ClientFactory {
     Arc::new(move |name| {
         let client = clients(name);

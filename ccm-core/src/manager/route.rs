@@ -7,7 +7,7 @@ use crate::{
     k8s::well_known,
 };
 
-/// Client name of the route controller. Its ServiceAccount and user agent derive from it, as
+/// The client name of the route controller. Its ServiceAccount and user agent derive from it, as
 /// upstream.
 pub(super) const ROUTE_CLIENT: &str = "route-controller";
 
@@ -20,18 +20,18 @@ impl ControllerBuilder<'_> {
             return Ok(None);
         }
         if !config.route.configure_cloud_routes {
-            tracing::info!("--configure-cloud-routes=false: the route controller does not run");
+            tracing::info!("route controller does not run: --configure-cloud-routes=false");
             return Ok(None);
         }
         if self.manager.provider.routes().is_none() {
-            tracing::warn!("cloud provider has no routes; the route controller does not run");
+            tracing::warn!("route controller does not run: cloud provider has no routes");
             return Ok(None);
         }
         let cluster_cidrs = config.generic.cluster_cidrs.clone();
         if cluster_cidrs.is_empty() {
-            // Upstream ends the whole process (W36).
+            // Upstream ends the whole process here. We keep the other controllers running.
             tracing::error!(
-                "the route controller does not run: it needs --cluster-cidr; set that, or --configure-cloud-routes=false"
+                "route controller does not run: set --cluster-cidr, or --configure-cloud-routes=false"
             );
             return Ok(None);
         }
@@ -41,8 +41,8 @@ impl ControllerBuilder<'_> {
             watch_based: config.feature_gates.is_enabled(WATCH_BASED_ROUTES),
         };
         let lock = self.lock(names::NODE_ROUTE);
-        // Only under the same lock: a node controller that waits for another lock would delay
-        // conditions that are due.
+        // The node controller writes conditions and addresses together only if it runs under the
+        // same lock. If it waited for another lock, it would delay conditions that are due.
         let same_lock = self.is_enabled(names::CLOUD_NODE) && self.lock(names::CLOUD_NODE) == lock;
         let combines_with_addresses = same_lock && self.manager.provider.instances().is_some();
         let network = NetworkConditions::new(self.manager.clock.clone(), combines_with_addresses);

@@ -13,7 +13,7 @@ use crate::{
     runtime::cache::Cache,
 };
 
-/// Client name of the service controller. Its ServiceAccount and user agent derive from it, as
+/// The client name of the service controller. Its ServiceAccount and user agent derive from it, as
 /// upstream.
 pub(super) const SERVICE_CLIENT: &str = "service-controller";
 
@@ -25,9 +25,7 @@ impl ControllerBuilder<'_> {
         }
         let provider = self.manager.provider.clone();
         let Some(balancers) = provider.load_balancers() else {
-            tracing::warn!(
-                "cloud provider has no load balancers; the service controller does not run"
-            );
+            tracing::warn!("service controller does not run: cloud provider has no load balancers");
             return Ok(());
         };
         let fields = ServiceFields { classes: balancers.classes() };

@@ -20,8 +20,8 @@ use crate::{
 };
 
 impl Manager {
-    /// Compares observed state with what the controllers would change, until `stop`, or once if
-    /// `shadow.once` is set. Takes no lease.
+    /// Runs the controllers' dry runs and reports what they would change, until `stop` is
+    /// cancelled, or once if `shadow.once` is set. Needs no lease.
     pub(super) async fn run_shadow(
         &self,
         stop: CancellationToken,
@@ -40,9 +40,9 @@ impl Manager {
         let token = tasks.stop().clone();
         tasks.spawn("shadow", async move {
             *outcome.lock() = shadow.run(token.clone()).await?;
-            // After a single comparison all other tasks end too. The token is cancelled first:
-            // helpers of the controllers end when the controllers are dropped, and a task that ends
-            // before the token is cancelled is an error.
+            // Stop all other tasks after a single comparison. Cancel the token before dropping the
+            // controllers: their helper tasks end then, and a task that ends before the token is
+            // cancelled is an error.
             token.cancel();
             drop(shadow);
             Ok(())
@@ -52,8 +52,7 @@ impl Manager {
         Ok(verdict.map_or_else(|| self.stopped(), ManagerExit::Compared))
     }
 
-    /// Returns the exit of a manager that was asked to stop. If a single comparison was requested,
-    /// it is incomplete.
+    /// Returns the exit of a manager that was told to stop. A single comparison is then incomplete.
     pub(super) fn stopped(&self) -> ManagerExit {
         if self.config.shadow.once {
             ManagerExit::Compared(Verdict::Incomplete)
@@ -62,37 +61,38 @@ impl Manager {
         }
     }
 
+    /// Fills the caches, starts the provider and builds the dry runs.
     async fn prepare_shadow(
         &self,
         tasks: &mut Tasks,
         metrics: &Telemetry,
     ) -> Result<Shadow, ManagerError> {
-        let gates = WriteGates::closed();
+        let gates = WriteGates::always_closed();
         let settle = self.config.shadow.settle;
         let mut builder =
             ControllerBuilder::new(self, &gates, metrics, tasks.stop(), RunMode::DryRun { settle });
         builder.add_all()?;
-        let ControllerBuilder { controllers, dry_runs: previews, caches, context, .. } = builder;
+        let ControllerBuilder { controllers, dry_runs, caches, context, .. } = builder;
         metrics.caches_syncing();
         caches.start(tasks).await?;
         self.start_provider(&context, metrics).await?;
-        for extra in self
+        for controller in self
             .provider
             .controllers()
             .into_iter()
-            .filter(|extra| self.is_enabled(extra.name))
+            .filter(|controller| self.is_enabled(controller.name))
         {
             tracing::info!(
-                controller = extra.name,
-                "loop of the provider is not started: what it would do is not compared"
+                controller = controller.name,
+                "the provider's controller is not started in shadow mode; its changes are not compared"
             );
         }
         for (_, NamedTask { name, run }) in controllers {
             tasks.spawn(name, run);
         }
-        tracing::info!("shadow: nothing is written, and no lease is taken");
+        tracing::info!("shadow mode: nothing is written, and no lease is acquired");
         Ok(Shadow::new(
-            previews,
+            dry_runs,
             self.shadow_report.clone(),
             self.output.clone(),
             self.config.shadow.once,

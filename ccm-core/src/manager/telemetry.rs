@@ -1,5 +1,5 @@
-//! Metrics of the process, and API clients whose requests are counted. The metrics are registered
-//! before leader election, so that a standby exposes them too.
+//! The metrics of the process, and API clients whose requests are counted. The metrics are
+//! registered before leader election, because a standby exposes them too.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::{
     write_gate::WriteGate,
 };
 
-/// Metric families that do not belong to a single controller.
+/// The metrics that do not belong to a single controller.
 #[derive(Clone, Debug)]
 pub(super) struct Telemetry {
     pub(super) api: ApiMetrics,
@@ -41,7 +41,7 @@ pub(super) struct Telemetry {
 }
 
 impl Telemetry {
-    /// Registers all families.
+    /// Registers all metrics.
     pub(super) fn register(manager: &Manager) -> prometheus::Result<Self> {
         let Manager { product, registry, provider, host, health, .. } = manager;
         register_build_info(registry, product.version, product.commit)?;
@@ -58,8 +58,8 @@ impl Telemetry {
             cloud: CloudMetrics::register(registry)?,
             mutations: MutationMetrics::register(registry, provider.mutation_operations())?,
             controllers,
-            running: running_controllers(registry)?,
-            leading: leading(registry)?,
+            running: register_running_controllers(registry)?,
+            leading: register_leading(registry)?,
         })
     }
 
@@ -73,27 +73,28 @@ impl Telemetry {
         self.checks.set_caches_syncing(false);
     }
 
-    /// Adds the check of a cache that only some controllers wait for.
-    pub(super) fn needs<T: CachedObject>(&self, task: &'static str, cache: &Cache<T>) {
-        self.checks.cache(task, cache);
+    /// Adds the health check of a cache that only some controllers wait for.
+    pub(super) fn add_cache_check<T: CachedObject>(&self, task: &'static str, cache: &Cache<T>) {
+        self.checks.add_cache(task, cache);
     }
 
-    /// Records that this process starts its controllers.
+    /// Records that this process leads and starts its controllers.
     pub(super) fn started_leading(&self) {
         self.leading.set(1);
     }
 
-    /// Records that a controller runs.
+    /// Records that a controller was started.
     pub(super) fn controller_started(&self, controller: &'static str) {
         if let Some(label) = metric_name(controller) {
             self.running
                 .with_label_values(&[label, well_known::COMPONENT_MANAGER])
                 .set(1);
-            self.checks.controller_started(controller);
+            self.checks.add_controller(controller);
         }
     }
 
-    /// Gives a plain client its own rate limit (W35).
+    /// Wraps a plain client with its own rate limit. Upstream has one limit for the events
+    /// and the writes of a controller, so that many events delay its writes.
     pub(super) fn client(
         &self,
         manager: &Manager,
@@ -111,8 +112,8 @@ impl Telemetry {
         .wrap(client)
     }
 
-    /// Makes a client for leader election. It has no rate limit, because nothing may delay a
-    /// renewal, and its gate is always open, because the election opens the gate of the others.
+    /// Creates a client for leader election. It has no rate limit, because nothing may delay a
+    /// renewal. Its gate is always open, because the election opens the gates of the other clients.
     pub(super) fn election_client(&self, manager: &Manager, name: &str) -> kube::Client {
         let limit = RateLimit::unlimited();
         let gate = WriteGate::always_open();
@@ -137,13 +138,14 @@ impl Telemetry {
     }
 }
 
-fn leading(registry: &Registry) -> prometheus::Result<IntGauge> {
+/// Registers the gauge that shows whether this process runs controllers.
+fn register_leading(registry: &Registry) -> prometheus::Result<IntGauge> {
     let help = "Whether this process runs controllers: 1, or 0 for a standby.";
     register(registry, IntGauge::new("ccm_leading", help)?)
 }
 
-/// Registers upstream's gauge of running controllers. All are 0 until they run.
-fn running_controllers(registry: &Registry) -> prometheus::Result<IntGaugeVec> {
+/// Registers upstream's gauge of running controllers, which is 0 for each until it runs.
+fn register_running_controllers(registry: &Registry) -> prometheus::Result<IntGaugeVec> {
     let help = "Indicates where instances of a controller are currently running.";
     let gauge =
         IntGaugeVec::new(Opts::new("running_managed_controllers", help), &["name", "manager"])?;
@@ -157,7 +159,7 @@ fn running_controllers(registry: &Registry) -> prometheus::Result<IntGaugeVec> {
     register(registry, gauge)
 }
 
-/// Returns the label of a controller in upstream's gauge: its first alias.
+/// Returns the label of a controller in upstream's gauge, which is its first alias.
 fn metric_name(name: &str) -> Option<&'static str> {
     names::standard()
         .into_iter()
@@ -165,10 +167,9 @@ fn metric_name(name: &str) -> Option<&'static str> {
         .and_then(|c| c.aliases.first().copied())
 }
 
-/// Registers the families that the manager itself defines, for the metrics reference in the
-/// documentation.
+/// Registers the metrics that the manager itself defines, for the metrics reference.
 #[cfg(test)]
 pub(crate) fn register_own(registry: &Registry) -> prometheus::Result<()> {
-    running_controllers(registry)?;
-    leading(registry).map(drop)
+    register_running_controllers(registry)?;
+    register_leading(registry).map(drop)
 }

@@ -1,7 +1,7 @@
-//! Builds the controllers of one term of leadership and what they share.
+//! Builds the controllers of one term of leadership, and the caches and clients that they share.
 //!
-//! Each controller has a file in this directory that adds it. The manager starts the controllers
-//! that were added.
+//! Each controller has a file in this directory that adds it to the builder. The manager starts the
+//! controllers that were added.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -39,16 +39,16 @@ use crate::{
     },
 };
 
-/// How long controllers that do not need an optional cache wait for it.
+/// The time for which controllers that do not need an optional cache wait for it.
 const OPTIONAL_CACHE_WAIT: Duration = Duration::from_secs(5);
 
-/// A controller that is built and not running yet.
+/// A controller that is not running yet.
 pub(super) trait Controller: Sized + Send + 'static {
     /// Runs the controller until `cancel` is cancelled.
     fn run(self, cancel: CancellationToken) -> BoxFuture<'static, ()>;
 
-    /// Turns the controller into a dry run, which only reports what it would do. It checks a
-    /// difference again after `settle`.
+    /// Turns the controller into a dry run, which only reports what the controller would do. It
+    /// checks a difference again after `settle`.
     fn dry_run(self, settle: Duration) -> Box<dyn DryRun>;
 }
 
@@ -75,14 +75,14 @@ controllers! {
     NodeIpamController: |controller, _| controller.dry_run();
 }
 
-/// Purpose for which the controllers are built.
+/// The purpose for which the controllers are built.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RunMode {
     /// The controllers run and write.
     Lead,
     /// The controllers only report what they would do.
     DryRun {
-        /// How long a difference must last before it is reported.
+        /// The time for which a difference must last before it is reported.
         settle: Duration,
     },
 }
@@ -92,23 +92,23 @@ pub(super) struct ControllerBuilder<'a> {
     pub(super) manager: &'a Manager,
     pub(super) stop: &'a CancellationToken,
     gates: &'a WriteGates,
-    /// Tokens of the clients that have their own ServiceAccount.
+    /// The tokens of the clients that have their own ServiceAccount.
     credentials: ServiceAccountTokens,
     telemetry: &'a Telemetry,
-    /// Writes of all controllers that are in flight. Events wait for them.
+    /// The writes of all controllers that are in flight. Events wait for them.
     writes: WritesInFlight,
-    /// Metrics of provider calls, by operation.
+    /// The metrics of provider calls, by operation.
     pub(super) cloud_metrics: CloudMetrics,
     /// The cache of Nodes, which all controllers share.
-    /// Caches, which are filled before the provider and the controllers start.
     pub(super) nodes: Cache<NodeView>,
+    /// All caches, which are filled before the provider and the controllers start.
     pub(super) caches: Caches,
-    /// Controllers and their helpers, with the lock that each needs.
+    /// The controllers and their helper tasks, with the lock that each needs.
     pub(super) controllers: Vec<(ControllerLock, NamedTask)>,
-    /// Controllers that only report what they would do.
+    /// The dry runs of the controllers, in shadow mode.
     pub(super) dry_runs: Vec<Box<dyn DryRun>>,
     pub(super) mode: RunMode,
-    /// Resources that the provider gets at its start.
+    /// The resources that the provider gets at its start.
     pub(super) context: ProviderContext,
 }
 
@@ -157,7 +157,7 @@ impl<'a> ControllerBuilder<'a> {
             mode,
             context,
         };
-        // Every controller needs these tasks.
+        // All controllers need these tasks.
         builder.watch("node-cache", &nodes);
         if manager.service_accounts.is_some() {
             builder.add(ControllerLock::Main, "tokens", credentials.run(stop.clone()));
@@ -165,16 +165,18 @@ impl<'a> ControllerBuilder<'a> {
         builder
     }
 
-    /// Adds a cache that everything waits for: nothing starts before it is synced.
+    /// Adds a cache that must be synced before anything else starts.
     pub(super) fn watch<T: CachedObject>(&mut self, task: &'static str, cache: &Cache<T>) {
         self.start_cache(task, cache, None);
     }
 
-    /// Adds a cache that only some controllers need. These wait for it themselves; the others wait
-    /// at most [`OPTIONAL_CACHE_WAIT`], because its permission may be the only one that the role
-    /// lacks. A health check with the name of the task fails until the cache is synced.
+    /// Adds a cache that only some controllers need.
+    ///
+    /// These controllers wait for it themselves. The others wait for at most
+    /// [`OPTIONAL_CACHE_WAIT`], because the role may lack only the permission for this cache. A
+    /// health check with the name of the task fails until the cache is synced.
     pub(super) fn watch_optional<T: CachedObject>(&mut self, task: &'static str, cache: &Cache<T>) {
-        self.telemetry.needs(task, cache);
+        self.telemetry.add_cache_check(task, cache);
         self.start_cache(task, cache, Some(OPTIONAL_CACHE_WAIT));
     }
 
@@ -187,23 +189,23 @@ impl<'a> ControllerBuilder<'a> {
         self.caches.metrics.init(T::RESOURCE);
         let client = self.api_client("shared-informers", ControllerLock::Main);
         let streaming = self.manager.config.client_gates.watch_list;
-        // Somebody waits for the result of a single comparison, so a lasting denial must end it.
+        // A single comparison must end, even if access stays denied.
         let count_denials = self.manager.config.shadow.once;
         let options = ReflectorOptions { streaming, count_denials, ..ReflectorOptions::default() };
         let reflector = Reflector::new(client, cache.clone(), options, self.caches.metrics.clone());
         let stop = self.stop.clone();
         let cache = cache.clone();
         let fill = reflector.run(stop).boxed();
-        let full = async move {
+        let synced = async move {
             match max_wait {
                 None => cache.synced().await,
-                // On a timeout the others continue without this cache.
-                Some(patience) => drop(tokio::time::timeout(patience, cache.synced()).await),
+                // After a timeout the controllers that do not need this cache continue without it.
+                Some(max_wait) => drop(tokio::time::timeout(max_wait, cache.synced()).await),
             }
         };
         self.caches
             .filling
-            .push(CacheFill { task, fill, synced: full.boxed() });
+            .push(CacheFill { task, fill, synced: synced.boxed() });
     }
 
     /// Adds every controller that is enabled and has what it needs.
@@ -214,7 +216,7 @@ impl<'a> ControllerBuilder<'a> {
         self.service_controller()
     }
 
-    /// Adds a controller, to run under this lock or as a dry run, depending on the mode.
+    /// Adds a controller that runs under this lock or, in shadow mode, as a dry run.
     pub(super) fn add_controller(
         &mut self,
         lock: ControllerLock,
@@ -249,7 +251,7 @@ impl<'a> ControllerBuilder<'a> {
             .push((lock, NamedTask { name, run: infallible(task) }));
     }
 
-    /// Makes the [`Op`] from which a controller derives the [`Op`] of each provider call.
+    /// Creates the [`Op`] from which a controller derives the [`Op`] of each provider call.
     pub(super) fn op(&self, lock: ControllerLock) -> Op {
         Op::new(
             self.context.cluster_name.clone(),
@@ -259,7 +261,7 @@ impl<'a> ControllerBuilder<'a> {
         .with_mutations(self.telemetry.mutations.clone())
     }
 
-    /// Makes an API client with its own rate limit.
+    /// Creates an API client with its own rate limit.
     pub(super) fn api_client(&self, name: &str, lock: ControllerLock) -> ApiClient {
         let Manager { product, config, host, .. } = self.manager;
         let agent = if self.credentials.has(name) {
@@ -286,13 +288,13 @@ impl<'a> ControllerBuilder<'a> {
         )
     }
 
-    /// Returns the connection of a client that has its own ServiceAccount.
+    /// Returns the connection of a client that has its own ServiceAccount, or `None`.
     fn connection(&self, name: &str, lock: ControllerLock) -> Option<kube::Client> {
         self.credentials.client(name, self.gates.for_lock(lock))
     }
 
-    /// Makes the context of a controller. `component` is the source of its events, `client` the
-    /// client name of its requests.
+    /// Creates the context of a controller. `component` is the source of its events, and `client`
+    /// is the client name of its requests.
     pub(super) fn controller_context(
         &mut self,
         component: &'static str,
@@ -332,7 +334,7 @@ impl<'a> ControllerBuilder<'a> {
     }
 }
 
-/// Caches that are not synced yet.
+/// The caches that are not synced yet.
 pub(super) struct Caches {
     metrics: CacheMetrics,
     filling: Vec<CacheFill>,
@@ -352,7 +354,7 @@ impl Caches {
             self.filling.into_iter().map(CacheFill::wait).collect();
         while let Some(outcome) = filling.next().await {
             match outcome {
-                // This reflector becomes a task of its own while others are still waited for.
+                // The reflector continues as a separate task while other caches are still filled.
                 Ok((task, fill)) => tasks.spawn(task, async move { Ok(fill.await?) }),
                 // A reflector that ends without an error was stopped: the process is stopping.
                 Err(result) => return Ok(result?),
@@ -365,10 +367,11 @@ impl Caches {
 type FillResult = Result<(), FirstSyncTimedOut>;
 
 impl CacheFill {
-    /// Runs the reflector until its cache is synced, and returns the name and the rest of its task.
+    /// Runs the reflector until its cache is synced. Returns its task name and its future, which
+    /// must be polled further.
     ///
     /// # Errors
-    /// The result of a reflector that ended earlier.
+    /// Returns the result of the reflector if it ends before its cache is synced.
     async fn wait(self) -> Result<(&'static str, BoxFuture<'static, FillResult>), FillResult> {
         match futures::future::select(self.fill, self.synced).await {
             Either::Left((result, _)) => Err(result),

@@ -1,7 +1,7 @@
-//! Joins concurrent queries about single nodes into few `describe` calls (data-loader style).
+//! Joins concurrent queries about single nodes into few `describe` calls.
 //!
-//! Controllers handle one node at a time; the cloud receives batches of the provider's own size. A
-//! throttled answer slows down the whole capability, not only the node that the query was about.
+//! Controllers handle one node at a time, but the cloud receives batches of the provider's own
+//! size. A throttled answer delays all further calls, not only those for the node of the query.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -24,22 +24,22 @@ use crate::{
     error::caught, provider::call_metrics::CloudMetrics, telemetry::controller_metrics::call_span,
 };
 
-/// Timeout of one `describe` call. Five times the slowest answer that clouds document for a full
-/// page; without a timeout a call could block its nodes indefinitely.
+/// The timeout of one `describe` call, without which a call could block its nodes indefinitely. It
+/// is five times the slowest response that clouds document for a full page.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Longest time that a batch stays open while queries keep arriving, in windows. Nodes that appear
-/// together arrive one by one from the watch: without this, a start with 1,000 nodes took 138
-/// calls, most of them for a handful of nodes.
+/// The maximum time that a batch stays open while queries keep arriving, in windows. Nodes that
+/// appear together arrive one by one from the watch. When a batch stayed open for one window only,
+/// a start with 1,000 nodes took 138 calls, most of them for a handful of nodes.
 const MAX_WINDOWS: u32 = 10;
 
 type DescribeResult = Result<InstanceStatus, CloudError>;
 type Batch = Vec<(InstanceQuery, Vec<oneshot::Sender<DescribeResult>>)>;
 
 enum BatchRequest {
-    /// May be joined with other queries.
+    /// A query that may be joined with others.
     Single(InstanceQuery, oneshot::Sender<DescribeResult>),
-    /// Sent unchanged, in a batch of its own.
+    /// A batch that must be sent unchanged.
     Exclusive(Batch),
 }
 
@@ -53,7 +53,7 @@ pub struct InstanceBatcher {
 
 /// Background part of an [`InstanceBatcher`]. Its creator spawns [`InstanceBatcherDriver::run`] and
 /// waits for it.
-#[must_use = "questions are answered only while the driver runs"]
+#[must_use = "queries are answered only while the driver runs"]
 pub struct InstanceBatcherDriver {
     requests: mpsc::UnboundedReceiver<BatchRequest>,
     provider: Arc<dyn CloudProvider>,
@@ -64,8 +64,8 @@ pub struct InstanceBatcherDriver {
 }
 
 impl InstanceBatcher {
-    /// Makes a batcher over the instances of `provider`, or `None` if it has none. `op` is the
-    /// template of every batch: its cancellation ends all calls.
+    /// Creates a batcher for the instances of `provider`. Returns `None` if it does not support
+    /// instances. The context of each call derives from `op`, whose cancellation ends all calls.
     pub fn new(
         provider: Arc<dyn CloudProvider>,
         op: Op,
@@ -85,11 +85,11 @@ impl InstanceBatcher {
         Some((Self { requests: sender, limits, records }, driver))
     }
 
-    /// Queries one node; joins other queries that arrive within the provider's window.
+    /// Queries one node, together with other queries that arrive within the provider's window.
     ///
     /// # Errors
-    /// What the provider answers for this node or for the whole batch; [`ErrorKind::Canceled`] when
-    /// the driver ended.
+    /// Returns the provider's error for this node or for the whole batch, or
+    /// [`ErrorKind::Canceled`] if the driver has ended.
     ///
     /// # Cancellation
     /// If the future is dropped, the batch continues for the other queries.
@@ -100,19 +100,19 @@ impl InstanceBatcher {
             .send(BatchRequest::Single(query, reply))
             .is_err()
         {
-            return Err(stopped());
+            return Err(stopped_error());
         }
-        answer.await.unwrap_or_else(|_| Err(stopped()))
+        answer.await.unwrap_or_else(|_| Err(stopped_error()))
     }
 
-    /// Queries many nodes at once; one answer per query, in order.
+    /// Queries many nodes at once. Returns one answer per query, in order.
     pub async fn describe_many(&self, queries: Vec<InstanceQuery>) -> Vec<DescribeResult> {
         futures::future::join_all(queries.into_iter().map(|query| self.describe(query))).await
     }
 
-    /// Queries these nodes in one batch that no other query joins, so that an error in the query
-    /// itself affects all of them. One answer per query, in order. Split into several batches only
-    /// where the provider's maximum is smaller.
+    /// Queries these nodes in one batch that no other query joins, so that an error of the whole
+    /// batch affects all of them. Returns one answer per query, in order. Splits the batch only if
+    /// it exceeds the provider's maximum.
     pub async fn describe_exclusive(&self, queries: Vec<InstanceQuery>) -> Vec<DescribeResult> {
         let mut answers = Vec::with_capacity(queries.len());
         for group in queries.chunks(self.limits.max_batch.get()) {
@@ -127,13 +127,13 @@ impl InstanceBatcher {
             // error.
             let _ = self.requests.send(BatchRequest::Exclusive(batch));
             for receiver in receivers {
-                answers.push(receiver.await.unwrap_or_else(|_| Err(stopped())));
+                answers.push(receiver.await.unwrap_or_else(|_| Err(stopped_error())));
             }
         }
         answers
     }
 
-    /// Returns what the cloud has answered so far to all queries.
+    /// Returns the records of the cloud's answers to all queries so far.
     pub(crate) fn records(&self) -> &InstanceRecords {
         &self.records
     }
@@ -144,8 +144,8 @@ impl InstanceBatcher {
     }
 }
 
-fn stopped() -> CloudError {
-    CloudError::new(ErrorKind::Canceled, "instances are no longer queried: the process is stopping")
+fn stopped_error() -> CloudError {
+    CloudError::new(ErrorKind::Canceled, "instance was not queried: the process is stopping")
 }
 
 impl InstanceBatcherDriver {
@@ -196,13 +196,13 @@ impl InstanceBatcherDriver {
     }
 }
 
-/// Queries that are not sent yet.
+/// The queries that are not sent yet.
 #[derive(Default)]
 struct PendingQueries {
     /// Batches that must be sent unchanged.
     exclusive: VecDeque<Batch>,
     joined: MergedBatch,
-    /// When the first and the last of the joined queries arrived.
+    /// The times when the first and the last of the joined queries arrived.
     arrived: Option<(Instant, Instant)>,
 }
 
@@ -226,8 +226,9 @@ impl PendingQueries {
         }
     }
 
-    /// Returns when the next batch is due, ignoring other limits: when it is full, when no query
-    /// arrived for one window, or after [`MAX_WINDOWS`].
+    /// Returns the time when the next batch is due, without regard to calls in flight and
+    /// throttling. A batch is due when it is full, when no query has arrived for one window, or
+    /// after [`MAX_WINDOWS`].
     fn due(&self, limits: BatchLimits) -> Option<Instant> {
         if !self.exclusive.is_empty() || !self.accepts(limits) {
             return Some(Instant::now());
@@ -270,9 +271,9 @@ impl MergedBatch {
     }
 }
 
-/// A call that ended.
+/// A call that has ended.
 struct FinishedCall {
-    /// Generation of the [`Throttle`] when the call began.
+    /// The generation of the [`Throttle`] when the call began.
     generation: u64,
     /// The throttled answer, if there was one.
     throttled: Option<CloudError>,
@@ -315,6 +316,7 @@ async fn send(
     FinishedCall { generation, throttled }
 }
 
+/// Queries the provider. Returns one answer for each query.
 async fn call(
     provider: &Arc<dyn CloudProvider>,
     op: &Op,
@@ -327,8 +329,8 @@ async fn call(
             queries.len()
         ];
     };
-    // The provider may panic because of a single node. The other nodes of the batch must not fail
-    // until that bug is fixed, so the batch is split in halves until that node is alone.
+    // A bug may make the provider panic because of a single node, which must not affect the other
+    // nodes of the batch. Therefore split the batch in halves until that node is alone.
     let mut answers = Vec::with_capacity(queries.len());
     let mut parts = vec![queries];
     while let Some(part) = parts.pop() {
@@ -339,7 +341,7 @@ async fn call(
             parts.extend([second, first]);
             continue;
         }
-        // A cloud that throttles gets no further requests.
+        // Send no further requests to a cloud that throttles.
         let throttled_or_canceled = described
             .iter()
             .filter_map(|answer| answer.as_ref().err())
@@ -354,15 +356,15 @@ async fn call(
     answers
 }
 
-/// Result of one call.
+/// The result of one call.
 struct DescribeOutcome {
-    /// One answer for each query.
+    /// The answers, one for each query.
     answers: Vec<DescribeResult>,
-    /// True if the provider panicked. Every answer is an error then.
+    /// True if the provider panicked. Every answer is then an error.
     panicked: bool,
 }
 
-/// Makes one call.
+/// Creates one call.
 async fn describe(
     instances: &dyn Instances,
     op: &Op,
@@ -388,7 +390,7 @@ async fn describe(
         op.as_timeout(error, || format!("no answer about {} instances", queries.len()))
     });
     let outcome = match outcome {
-        // It is unknown which answer belongs to which node, so none of them counts.
+        // The answers cannot be assigned to the nodes, so ignore all of them.
         Ok(answers) if answers.len() != queries.len() => Err(CloudError::transient(format!(
             "provider answered {} of {} instance queries",
             answers.len(),

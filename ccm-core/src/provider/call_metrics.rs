@@ -1,4 +1,4 @@
-//! Metrics of the calls to a provider and of the changes that a provider makes in its cloud.
+//! The metrics of calls to a provider and of changes that a provider makes in its cloud.
 
 use std::time::Duration;
 
@@ -7,18 +7,19 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Registry};
 use super::{CloudError, ErrorKind};
 use crate::telemetry::metrics::{counters, register};
 
-/// Values of the label `outcome` for calls of a provider.
+/// Returns all values of the label `outcome`.
 pub(crate) fn outcomes() -> Vec<&'static str> {
     std::iter::once("success")
         .chain(ErrorKind::ALL.map(ErrorKind::as_str))
         .collect()
 }
 
+/// Returns the value of the label `outcome` for a result.
 pub(crate) fn outcome(error: Option<&CloudError>) -> &'static str {
     error.map_or("success", |error| error.kind().as_str())
 }
 
-/// Buckets in seconds for calls that make one or a few requests to a cloud.
+/// The buckets in seconds for calls that make one or a few requests to a cloud.
 const CALL_SECONDS: [f64; 11] = [0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
 /// Calls of a provider that the controllers make.
@@ -36,7 +37,7 @@ const OPERATIONS: [&str; 9] = [
 /// Calls that concern many objects.
 const BATCHED: [&str; 3] = ["describe_instances", "list_routes", "apply_routes"];
 
-/// Metrics of provider calls: count, duration, batch size and outcome.
+/// The metrics of provider calls: count, duration, batch size and outcome.
 #[derive(Clone, Debug)]
 pub struct CloudMetrics {
     calls: IntCounterVec,
@@ -105,7 +106,7 @@ impl CloudMetrics {
     }
 }
 
-/// Metrics of requests that change the cloud; see [`Op::mutate`](crate::provider::Op::mutate).
+/// The metrics of requests that change the cloud; see [`Op::mutate`](crate::provider::Op::mutate).
 #[derive(Clone, Debug)]
 pub struct MutationMetrics {
     made: IntCounterVec,
@@ -120,7 +121,7 @@ impl MutationMetrics {
     /// operations.
     ///
     /// # Errors
-    /// When a name is already registered.
+    /// Returns an error if a name is already registered.
     pub fn register(registry: &Registry, operations: &[&str]) -> prometheus::Result<Self> {
         let made = counters(
             registry,

@@ -1,10 +1,10 @@
-//! The error of every provider call. Its kind determines what the framework does next.
+//! The error of all provider calls. Its kind determines what the framework does next.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::write_gate::NotLeader;
 
-/// Kind of a failed provider call, which determines what the framework does.
+/// The kind of an error of a provider call. It determines what the framework does next.
 ///
 /// | kind | node initialisation | address update | node lifecycle | routes | load balancers |
 /// |---|---|---|---|---|---|
@@ -26,21 +26,22 @@ pub enum ErrorKind {
     NotImplemented,
     /// Another controller serves this object.
     ImplementedElsewhere,
-    /// The cloud requests fewer calls.
+    /// The cloud throttles the requests.
     Throttled,
     /// A quota of the account is used up.
     QuotaExceeded,
     /// The object was changed concurrently or is busy.
     Conflict,
-    /// The request can never succeed as it is: a bad annotation, a malformed provider ID.
+    /// The request can never succeed as it is, for example because of an invalid annotation or a
+    /// malformed provider ID.
     InvalidInput,
-    /// Credentials are missing, wrong, or not allowed to do this.
+    /// The credentials are missing or wrong, or lack a permission.
     Denied,
     /// Leadership can no longer be proven; see [`Op::may_write`](super::Op::may_write).
     NotLeader,
     /// The operation was cancelled or its deadline passed.
     Canceled,
-    /// Anything that may go away by itself: time-outs, 5xx, broken connections.
+    /// Any error that may go away by itself, such as a timeout, a 5xx status or a lost connection.
     Transient,
 }
 
@@ -60,7 +61,7 @@ impl ErrorKind {
         Self::Transient,
     ];
 
-    /// Returns the kind in snake case, as metric label.
+    /// Returns the kind in snake case, which is the metric label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotFound => "not_found",
@@ -77,8 +78,8 @@ impl ErrorKind {
         }
     }
 
-    /// Returns whether the cloud rejected the request. It will do so again until somebody corrects
-    /// the cause, whereas an outage ends by itself.
+    /// Returns true if the cloud rejected the request. Unlike after an outage, it will reject the
+    /// request again until somebody corrects the cause.
     pub fn is_rejection(self) -> bool {
         matches!(self, Self::InvalidInput | Self::QuotaExceeded | Self::Denied | Self::Conflict)
     }
@@ -90,12 +91,12 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// Maximum `retry_after` of an error; see [`CloudError::with_retry_after`].
+/// The maximum `retry_after` of an error; see [`CloudError::with_retry_after`].
 pub(crate) const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
-/// A failed provider call.
+/// The error of a provider call.
 ///
-/// `Display` prints only the message; the cause is the error's `source`. Clones share the cause,
+/// `Display` prints only the message. The cause is the error's `source`, and clones share it,
 /// because one failed batch answers many callers.
 #[derive(Clone, Debug)]
 pub struct CloudError {
@@ -108,8 +109,8 @@ pub struct CloudError {
 }
 
 impl CloudError {
-    /// Makes an error from its kind and a message. The message says what was attempted on which
-    /// object and contains no secrets.
+    /// Creates an error from its kind and a message. The message should say what was attempted on
+    /// which object. It must not contain secrets.
     pub fn new(kind: ErrorKind, message: impl Into<Box<str>>) -> Self {
         Self {
             kind,
@@ -121,27 +122,26 @@ impl CloudError {
         }
     }
 
-    /// Makes an error of kind [`ErrorKind::Transient`].
+    /// Creates an error of kind [`ErrorKind::Transient`].
     pub fn transient(message: impl Into<Box<str>>) -> Self {
         Self::new(ErrorKind::Transient, message)
     }
 
-    /// Makes an error of kind [`ErrorKind::InvalidInput`].
+    /// Creates an error of kind [`ErrorKind::InvalidInput`].
     pub fn invalid_input(message: impl Into<Box<str>>) -> Self {
         Self::new(ErrorKind::InvalidInput, message)
     }
 
-    /// Sets after what delay the cloud wants to be called again, counted from now.
-    ///
-    /// At most ten minutes: a larger value is more likely a mistake of its sender than intended.
+    /// Sets the delay, counted from now, that the cloud requests before the next call. Values of
+    /// more than ten minutes are reduced to ten minutes, because they are probably a mistake.
     #[must_use]
     pub fn with_retry_after(mut self, after: Duration) -> Self {
         self.retry_after = Some(after.min(MAX_RETRY_AFTER));
         self
     }
 
-    /// Sets the event reason to use instead of the operation's default: PascalCase, from a small
-    /// fixed set.
+    /// Sets the event reason, which replaces the default of the operation. It must be in PascalCase
+    /// and from a small fixed set.
     #[must_use]
     pub fn with_reason(mut self, reason: &'static str) -> Self {
         self.reason = Some(reason);
@@ -162,18 +162,18 @@ impl CloudError {
         self
     }
 
-    /// Returns the kind, which determines what the framework does.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Returns the delay after which the cloud wants to be called again, counted from when the
-    /// error was made.
+    /// Returns the delay that the cloud requests before the next call, counted from when the error
+    /// was created.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// Returns the event reason that the provider chose.
+    /// Returns the event reason that the provider set, if any.
     pub fn reason(&self) -> Option<&'static str> {
         self.reason
     }

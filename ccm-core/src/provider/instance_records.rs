@@ -1,5 +1,5 @@
-//! What the cloud has answered about instances since the process started. The deletion of Nodes
-//! relies on it.
+//! Records of the cloud's answers about instances since the process started. The deletion of Nodes
+//! relies on them.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -10,24 +10,25 @@ use tokio::time::Instant;
 use super::{CloudError, InstanceStatus, PowerState};
 use crate::k8s::{MachineId, NodeView};
 
-/// Answers about instances, by provider ID. The [`InstanceBatcher`](super::InstanceBatcher) records
-/// every answer; the node-lifecycle controller reads them.
+/// The records of the cloud's answers about instances, by provider ID. The
+/// [`InstanceBatcher`](super::InstanceBatcher) records every answer; the node-lifecycle controller
+/// reads them.
 #[derive(Debug, Default)]
 pub(crate) struct InstanceRecords(Mutex<HashMap<Arc<str>, InstanceRecord>>);
 
-/// What was answered about one provider ID. Errors do not change it.
+/// The record of the answers about one provider ID. Errors do not change it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InstanceRecord {
     /// True if the cloud has found the instance at least once since this process started.
     pub(crate) was_found: bool,
     /// The machine ID that the Node reported when the instance was last found.
     pub(crate) machine: Option<MachineId>,
-    /// Since when the cloud no longer finds an instance that it found before.
+    /// The time since which the cloud no longer finds an instance that it found before.
     pub(crate) lost_since: Option<Instant>,
 }
 
 impl InstanceRecord {
-    /// Returns whether the last answer was that the instance exists.
+    /// Returns true if the last answer was that the instance exists.
     pub(crate) fn is_found(&self) -> bool {
         self.was_found && self.lost_since.is_none()
     }
@@ -47,8 +48,7 @@ impl InstanceRecords {
                     record.lost_since.get_or_insert_with(Instant::now);
                 }
             }
-            // A terminated instance that is still listed is known to the cloud, so it counts as
-            // found.
+            // A terminated instance that the cloud still lists counts as found.
             Ok(InstanceStatus::Found { power_state: power, meta }) => {
                 let id = node
                     .provider_id
@@ -59,7 +59,7 @@ impl InstanceRecords {
                 let record = records.entry(id).or_default();
                 record.was_found = true;
                 record.lost_since = None;
-                // Another machine may already use the node's name.
+                // After a termination, another machine may already use the node's name.
                 if *power != PowerState::Terminated {
                     record.machine = node.machine;
                 }
@@ -67,13 +67,14 @@ impl InstanceRecords {
         }
     }
 
-    /// Returns the record of a node's instance; `None` while the cloud has not answered about it.
+    /// Returns the record of a node's instance, or `None` if the cloud has not answered about it
+    /// yet.
     pub(crate) fn of(&self, node: &NodeView) -> Option<InstanceRecord> {
         self.0.lock().get(node.provider_id.as_ref()?).copied()
     }
 
-    /// Returns for how long the cloud has not found the node's instance although it found it
-    /// before; `None` while it is found.
+    /// Returns for how long the cloud has not found the node's instance, which it found before.
+    /// Returns `None` if the cloud finds the instance or has never found it.
     pub(crate) fn lost_for(&self, node: &NodeView) -> Option<Duration> {
         self.of(node)?.lost_since.map(|since| since.elapsed())
     }

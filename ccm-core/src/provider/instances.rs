@@ -7,20 +7,20 @@ use async_trait::async_trait;
 use super::{CloudError, Op};
 use crate::k8s::{NodeAddress, NodeView};
 
-/// Queries whether instances exist, whether they run, and their metadata. Needed for the cloud-node
-/// and the cloud-node-lifecycle controller.
+/// Returns the existence, the power state and the metadata of instances. The cloud-node and the
+/// cloud-node-lifecycle controllers need it.
 ///
-/// Replaces upstream's `InstanceExists`, `InstanceShutdown` and `InstanceMetadata`: one query for
-/// many nodes instead of three for each.
+/// Replaces upstream's `InstanceExists`, `InstanceShutdown` and `InstanceMetadata` by one call for
+/// many nodes, instead of three calls for each node.
 #[async_trait]
 pub trait Instances: Send + Sync {
-    /// Returns how many nodes one `describe` may name and how many calls may be in flight. Constant
-    /// over the process.
+    /// Returns the maximum number of nodes in one [`describe`](Self::describe) and of calls in
+    /// flight. The result must not change.
     fn limits(&self) -> BatchLimits {
         BatchLimits::default()
     }
 
-    /// Describes instances: one answer per query, in the order of the queries.
+    /// Describes instances. Returns one answer per query, in the order of the queries.
     ///
     /// Called with at most [`BatchLimits::max_batch`] queries. The cloud-node controller calls it
     /// for nodes to initialise and for periodic address updates. The node-lifecycle controller
@@ -36,12 +36,12 @@ pub trait Instances: Send + Sync {
     /// entry. A stopped instance exists. A terminated instance that the cloud still lists is
     /// `Found` with [`PowerState::Terminated`], which the framework treats as deleted.
     ///
-    /// Read-only and repeatable. Answers may come from the provider's own cache if they are not
-    /// older than the query's `max_age`.
+    /// Must not change anything. Answers may come from the provider's own cache if they are not
+    /// older than the query's [`max_age`](InstanceQuery::max_age).
     ///
     /// # Errors
-    /// An inner `Err` concerns one node, an outer one the whole batch (credentials, throttling,
-    /// outage). Neither ever leads to a deletion.
+    /// An inner `Err` concerns one node. An outer `Err` concerns the whole batch, for example
+    /// because of invalid credentials, throttling or an outage. Neither ever leads to a deletion.
     async fn describe(
         &self,
         op: &Op,
@@ -49,15 +49,15 @@ pub trait Instances: Send + Sync {
     ) -> Result<Vec<Result<InstanceStatus, CloudError>>, CloudError>;
 }
 
-/// Limits for queries about many nodes.
+/// The limits for queries about many nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchLimits {
-    /// Maximum number of nodes in one `describe`. Default 100.
+    /// The maximum number of nodes in one `describe` call. Default 100.
     pub max_batch: NonZeroUsize,
-    /// Maximum number of `describe` calls in flight. Default 4.
+    /// The maximum number of `describe` calls in flight. Default 4.
     pub max_in_flight: NonZeroUsize,
-    /// How long a query waits for the next one to join its batch. The first one waits at most ten
-    /// times as long. Default 10 ms.
+    /// The time that a query waits for the next one to join its batch. The first query of a batch
+    /// waits for at most ten times as long. Default 10 ms.
     pub batch_window: Duration,
 }
 
@@ -82,66 +82,68 @@ pub struct InstanceQuery {
     pub node: Arc<NodeView>,
     /// The part of the metadata that is needed. A provider may leave out the rest.
     pub scope: MetadataScope,
-    /// Maximum age of the answer. Zero means that the cloud must be queried now.
+    /// The maximum age of the answer. Zero means that the cloud must be queried now.
     pub max_age: Duration,
 }
 
-/// Which part of the metadata a query needs.
+/// The part of the metadata that a query needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MetadataScope {
     /// Existence and power state only.
     PowerState,
-    /// Addresses (and existence and power state).
+    /// Existence, power state and addresses.
     Addresses,
     /// All metadata.
     All,
 }
 
-/// State of a node's instance in the cloud.
+/// The status of a node's instance in the cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InstanceStatus {
-    /// Proven absent. If absence is uncertain, answer an `Err` instead.
+    /// The instance is proven to be absent. If absence is uncertain, return an `Err` instead.
     NotFound,
-    /// Present.
+    /// The instance exists.
     Found {
-        /// Power state.
+        /// The power state.
         power_state: PowerState,
-        /// Metadata, as far as [`InstanceQuery::scope`] requests it.
+        /// The metadata, as far as [`InstanceQuery::scope`] requests it.
         meta: InstanceMetadata,
     },
 }
 
-/// Power state of an instance, for the node-lifecycle controller. Initialisation and address
-/// updates proceed in any state but `Terminated`.
+/// The power state of an instance, for the node-lifecycle controller. Initialization and address
+/// updates proceed in any state but [`Terminated`](Self::Terminated).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PowerState {
-    /// Runs.
+    /// The instance runs.
     Running,
-    /// Shut down, suspended or hibernated; can be started again. Leads to the shutdown taint.
+    /// The instance is shut down, suspended or hibernated, and can be started again. The framework
+    /// adds the shutdown taint.
     Stopped,
-    /// Permanently deleted but still listed. Counts as not found.
+    /// The instance is permanently deleted but still listed. Counts as not found.
     Terminated,
-    /// Between two states. The framework does nothing.
+    /// The instance is between two states. The framework does nothing.
     Transitional,
-    /// Unknown. The framework does nothing.
+    /// The state is unknown. The framework does nothing.
     Unknown,
 }
 
-/// What the framework writes to a Node (upstream's `InstanceMetadata`).
+/// The metadata that the framework writes to a Node (upstream's `InstanceMetadata`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstanceMetadata {
-    /// Value for `spec.providerID`, conventionally `<provider>://<id>`. Written only where the node
-    /// has none; may be `None` if the node already has one.
+    /// The value for `spec.providerID`, conventionally `<provider>://<id>`. The framework writes it
+    /// only if the node has none. May be `None` if the node already has one.
     pub provider_id: Option<Box<str>>,
-    /// Instance type for the two instance-type labels; no label when `None`.
+    /// The instance type, for the two instance-type labels. No label is written if it is `None`.
     pub instance_type: Option<Box<str>>,
-    /// Zone for the two zone labels; no label when `None`.
+    /// The zone, for the two zone labels. No label is written if it is `None`.
     pub zone: Option<Box<str>>,
-    /// Region for the two region labels; no label when `None`.
+    /// The region, for the two region labels. No label is written if it is `None`.
     pub region: Option<Box<str>>,
-    /// Addresses, most preferred first. If empty, the node's addresses stay unchanged.
+    /// The addresses, with the most preferred first. If there are none, the node's addresses stay
+    /// unchanged.
     pub addresses: Vec<NodeAddress>,
-    /// Further labels, added at initialisation. They never overwrite existing labels. Keys with the
-    /// prefixes `kubernetes.io` and `k8s.io` are dropped.
+    /// Additional labels, which are added at initialization and never overwrite existing labels.
+    /// Keys with the prefixes `kubernetes.io` and `k8s.io` are ignored.
     pub additional_labels: BTreeMap<Box<str>, Box<str>>,
 }

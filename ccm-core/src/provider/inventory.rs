@@ -1,4 +1,4 @@
-//! Listing and deletion of the cloud objects that a cluster owns.
+//! The inventory: listing and deletion of the cloud objects that a cluster owns.
 
 use std::sync::Arc;
 
@@ -7,63 +7,68 @@ use jiff::Timestamp;
 
 use super::{CloudError, Op, Progress};
 
-/// Lists the objects that this cluster owns in the cloud, so that objects left behind by a crash
-/// are found.
+/// Lists and deletes the objects that this cluster owns in the cloud.
 ///
-/// The listed objects are compared with the existing Services and Nodes. Orphans are reported, and
-/// deleted only if the operator requested that. The ownership tags must be set on an object by the
-/// same request that creates it.
+/// The framework compares the listed objects with the existing Services and Nodes. It reports
+/// orphans, such as objects left behind by a crash, and deletes them only on the operator's
+/// request. A provider must set the ownership tags of an object in the same request that creates
+/// it.
 #[async_trait]
 pub trait Inventory: Send + Sync {
-    /// Returns the cluster ID: the cluster's name in the ownership tags of the listed objects. An
-    /// operator who deletes orphans with the subcommand `orphans` confirms this name, so it must
-    /// distinguish this cluster's objects from another cluster's in the same cloud. The default is
+    /// Returns the cluster ID, which is the cluster's name in the ownership tags. The default is
     /// the value of `--cluster-name`.
     ///
-    /// Constant once [`CloudProvider::start`](super::CloudProvider::start) returned; no cloud call.
+    /// An operator who deletes orphans with the subcommand `orphans` confirms this ID, so it must
+    /// distinguish this cluster's objects from those of other clusters in the same cloud. It must
+    /// not change once [`CloudProvider::start`](super::CloudProvider::start) has returned, and must
+    /// not need a cloud call.
     fn cluster_id(&self, op: &Op) -> Box<str> {
         op.cluster_name().into()
     }
 
-    /// Lists every object that has this cluster's ownership tags, including those whose Service or
-    /// Node no longer exists. Must be complete, or an error. Read-only.
+    /// Lists all objects that have this cluster's ownership tags, including those whose Service or
+    /// Node no longer exists. Must not change anything.
+    ///
+    /// # Errors
+    /// Must return an error if the list would be incomplete.
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError>;
 
-    /// Deletes one owned object after checking its ownership tags again. Returns [`Progress::Done`]
-    /// once it no longer exists.
+    /// Checks the ownership tags of an object again and deletes it. Returns [`Progress::Done`] once
+    /// it no longer exists.
     async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError>;
 }
 
 /// A cloud object that this cluster owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedObject {
-    /// Kind, in the cloud's own terms ("load balancer", "security group").
+    /// The kind of the object in the cloud's own terms, such as `load balancer` or `security
+    /// group`.
     pub kind: Arc<str>,
-    /// Identifier in the cloud.
+    /// The object's identifier in the cloud.
     pub id: Box<str>,
-    /// The Kubernetes object that it belongs to.
+    /// The Kubernetes object for which it was created.
     pub owner: Owner,
-    /// When it was created, if the cloud reports it.
+    /// The time of its creation, if the cloud reports it.
     pub created: Option<Timestamp>,
 }
 
-/// Kubernetes object for which a cloud object was created.
+/// The Kubernetes object for which a cloud object was created.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// The cluster as a whole.
     Cluster,
     /// A Service.
     Service {
-        /// Namespace.
+        /// The namespace of the Service.
         namespace: Box<str>,
-        /// Name.
+        /// The name of the Service.
         name: Box<str>,
-        /// UID, if the tags contain it.
+        /// The UID of the Service, if the ownership tags contain it.
         uid: Option<Box<str>>,
     },
     /// A Node.
     Node {
-        /// Name.
+        /// The name of the Node.
         name: Box<str>,
     },
 }

@@ -1,4 +1,4 @@
-//! The load balancers of a provider, and what a Service requests of them.
+//! The load balancers of a provider, and their description by a Service.
 
 use std::{
     collections::{BTreeMap, BTreeSet, hash_map::DefaultHasher},
@@ -21,61 +21,70 @@ use crate::k8s::{
 /// The framework never runs two calls for the same Service at the same time.
 #[async_trait]
 pub trait LoadBalancers: Send + Sync {
-    /// Returns the features that the provider supports. Constant once
-    /// [`CloudProvider::start`](super::CloudProvider::start) returned. The framework checks every
-    /// Service against it ([`LbSupport::validate`]) before `ensure`. A Service that requests more
-    /// is rejected with an event and never served with weaker restrictions than requested.
+    /// Returns the features that the provider supports. The result must not change once
+    /// [`CloudProvider::start`](super::CloudProvider::start) has returned.
+    ///
+    /// The framework checks every Service against these features ([`LbSupport::validate`]) before
+    /// it calls `ensure`. It rejects a Service that requests more with an event, and never serves
+    /// it with weaker restrictions than requested.
     fn supports(&self) -> LbSupport;
 
-    /// Returns the values of `spec.loadBalancerClass` that are served, in addition to Services
-    /// without a class. Constant; none by default. A Service with another class is ignored: no
-    /// finalizer, no event, no call.
+    /// Returns the values of `spec.loadBalancerClass` that the provider serves, in addition to
+    /// Services without a class. The result must not change. The default is none.
+    ///
+    /// The framework ignores a Service with another class: it gets no finalizer and no event, and
+    /// causes no call.
     fn classes(&self) -> Vec<Box<str>> {
         Vec::new()
     }
 
-    /// Returns whether [`interpret`](Self::interpret) may answer [`BackendKind::Endpoints`].
-    /// Constant; `false` by default. EndpointSlices are watched only if it is `true` (RBAC: `list`
-    /// and `watch` on `endpointslices`). If they cannot be listed, Services with such backends wait
-    /// and all others are served.
+    /// Returns true if [`interpret`](Self::interpret) may return [`BackendKind::Endpoints`]. The
+    /// result must not change. The default is `false`.
+    ///
+    /// The framework watches EndpointSlices only if this returns true (RBAC: `list` and `watch` on
+    /// `endpointslices`). If they cannot be listed, Services with such backends wait, and all
+    /// others are served.
     fn supports_endpoint_backends(&self) -> bool {
         false
     }
 
-    /// Returns what load balancers address nodes by. Constant; by default [`NodeTarget::Address`],
-    /// as upstream.
+    /// Returns the property of nodes by which load balancers address them. The result must not
+    /// change. The default is [`NodeTarget::Address`], as upstream.
     fn node_target(&self) -> NodeTarget {
         NodeTarget::Address
     }
 
-    /// Parses the Service: whether it is ours, which backends it takes, and a digest of everything
-    /// that matters to the cloud.
+    /// Parses the Service. Returns whether it belongs to this provider and is valid, the kind of
+    /// its backends, and a digest of everything that matters to the cloud.
     ///
-    /// Pure: no I/O, no clock. Called for each observed change of a Service of type LoadBalancer
-    /// that has no class or one of [`classes`](Self::classes). Annotations that the provider writes
-    /// itself ([`LbOutcome::annotations`]) must not change the digest, or each write would cause
-    /// another `ensure`.
+    /// Must be pure: no I/O, no clock. Called for each observed change of a Service of type
+    /// LoadBalancer that has no class or one of [`classes`](Self::classes). Annotations that the
+    /// provider itself writes ([`LbOutcome::annotations`]) must not change the digest, because then
+    /// each write would cause another `ensure`.
     fn interpret(&self, service: &ServiceView) -> ServiceInterpretation;
 
-    /// Returns the kind of backends that the load balancer of an invalid Service has, from a time
-    /// when the Service was valid or another manager served it.
+    /// Returns the kind of backends that the load balancer of an invalid Service has. Such a load
+    /// balancer was created when the Service was valid, or by another manager. The default is
+    /// `None`.
     ///
-    /// Pure. Called where [`interpret`](Self::interpret) answered
-    /// [`ServiceInterpretation::Invalid`] and this process has not seen the Service valid, for
-    /// instance after a restart. If this returns `Some` and the Service's status shows a load
-    /// balancer, [`update_backends`](Self::update_backends) is called with the invalid Service so
-    /// that the backends follow the nodes; only the invalid change is rejected. With `None`, the
-    /// default, the backends stay unchanged until the Service is valid.
+    /// Must be pure. Called if [`interpret`](Self::interpret) returned
+    /// [`ServiceInterpretation::Invalid`] and this process has not observed the Service while it
+    /// was valid, for instance after a restart. If this returns `Some` and the Service's status
+    /// contains a load balancer, the framework calls [`update_backends`](Self::update_backends)
+    /// with the invalid Service, and the backends follow the nodes although the invalid change is
+    /// rejected. If it returns `None`, the backends stay unchanged until the Service is valid.
     fn backends_of_invalid(&self, service: &ServiceView) -> Option<BackendKind> {
         let _ = service;
         None
     }
 
-    /// Returns what the owner of a Service should know although the Service is served, or belongs
-    /// to another controller: an unknown annotation, a setting that has no effect here.
+    /// Returns notices for the owner of a Service that is served or belongs to another controller,
+    /// for example about an unknown annotation or a setting that has no effect. The default is
+    /// none.
     ///
-    /// Pure. Called after [`interpret`](Self::interpret) with the same Service. Each notice becomes
-    /// one event when it first appears on the Service, not one per reconcile. None by default.
+    /// Must be pure. Called after [`interpret`](Self::interpret) with the same Service. The
+    /// framework emits one event for each notice when it first appears on the Service, and none at
+    /// later reconciles.
     fn notices(&self, service: &ServiceView) -> Vec<ServiceNotice> {
         let _ = service;
         Vec::new()
@@ -83,53 +92,59 @@ pub trait LoadBalancers: Send + Sync {
 
     /// Creates or updates the load balancer so that it matches the spec.
     ///
-    /// Idempotent and resumable: an earlier call may have been interrupted after any of its cloud
-    /// requests. With [`ReadMode::Cached`] it may rely on its cached state of the cloud; with
-    /// [`ReadMode::Fresh`] it reads the cloud again and repairs drift. No call sleeps longer than
-    /// two seconds: answer [`Progress::Pending`] instead.
+    /// Must be idempotent, and must continue an earlier call that was interrupted after any of its
+    /// cloud requests. With [`ReadMode::Cached`] it may rely on a cached state of the cloud. With
+    /// [`ReadMode::Fresh`] it must read the cloud again and repair drift. It must not sleep for
+    /// more than two seconds, but return [`Progress::Pending`] instead.
     async fn ensure(&self, op: &Op, want: &LbSpec, depth: ReadMode) -> LbOutcome;
 
     /// Updates the set of backends, and nothing else.
     ///
-    /// Called when only nodes or endpoints changed, and after an [`ensure`](Self::ensure) that was
-    /// [rejected](super::ErrorKind::is_rejection), so that the existing load balancer keeps
-    /// serving. In that case the rest of the spec may not have been applied. Where
-    /// [`backends_of_invalid`](Self::backends_of_invalid) answers `Some`, it is also called with an
-    /// invalid Service: its [`sources`](LbSpec::sources) may then be wrong, and nothing may be
-    /// opened because of them. Answer [`ErrorKind::NotFound`](super::ErrorKind::NotFound) if the
-    /// load balancer does not exist: `ensure` is then called.
+    /// Called if only nodes or endpoints changed. Also called after an [`ensure`](Self::ensure)
+    /// that was [rejected](super::ErrorKind::is_rejection), so that the existing load balancer
+    /// keeps serving; the rest of the spec may then not have been applied.
+    ///
+    /// If [`backends_of_invalid`](Self::backends_of_invalid) returns `Some`, this is also called
+    /// with an invalid Service. Its [`sources`](LbSpec::sources) may then be wrong, and must not be
+    /// used to open anything.
+    ///
+    /// # Errors
+    /// Must return [`ErrorKind::NotFound`](super::ErrorKind::NotFound) if the load balancer does
+    /// not exist. The framework then calls `ensure`.
     async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome;
 
-    /// Deletes the load balancer and all its parts. Succeeds when nothing exists, works when the
-    /// Service's spec is invalid or the Service is deleted, and never touches objects that this
-    /// cluster does not own.
+    /// Deletes the load balancer and all its parts.
+    ///
+    /// Must succeed if nothing exists, and must also work if the Service is invalid or was already
+    /// deleted. Must not change objects that this cluster does not own.
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError>;
 
     /// Returns the annotations to remove from a Service that continues to exist after its load
-    /// balancer was deleted, because its type changed: those that the provider wrote and that would
-    /// mislead the next `ensure`.
+    /// balancer was deleted, because its type changed. These are the annotations that the provider
+    /// wrote and that would mislead the next `ensure`. The default is none.
     ///
-    /// Pure. Called after [`delete`](Self::delete) answered [`Progress::Done`]. None by default.
+    /// Must be pure. Called after [`delete`](Self::delete) has returned [`Progress::Done`].
     fn stale_annotations(&self, lb: &LbRef) -> Vec<Box<str>> {
         let _ = lb;
         Vec::new()
     }
 
-    /// Returns what [`ensure`](Self::ensure) would change in the cloud, and in the status and
-    /// annotations of the Service, without changing anything. Called after a restart and once per
-    /// period for load balancers that should be up to date, and for a dry run. If the result is
-    /// empty, `ensure` is not called.
+    /// Returns the changes that [`ensure`](Self::ensure) would make in the cloud and in the status
+    /// and annotations of the Service. Must not change anything.
+    ///
+    /// Called after a restart, once per period for load balancers that should be up to date, and in
+    /// shadow mode. If the result is empty, the framework does not call `ensure`.
     async fn plan(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError>;
 }
 
-/// Features of a provider's load balancers. The default supports nothing beyond TCP to node ports.
+/// The features of a provider's load balancers. The default is TCP to node ports and nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "a set of independent capabilities, each named at its use"
 )]
 pub struct LbSupport {
-    /// Restricting clients by source range.
+    /// Restriction of clients by source range.
     pub source_ranges: bool,
     /// UDP ports.
     pub udp: bool,
@@ -148,8 +163,8 @@ pub struct LbSupport {
 }
 
 impl LbSupport {
-    /// Lists what `service` requests beyond these features, and what it requests in an invalid
-    /// form. Empty when the Service may be served.
+    /// Returns a validation error for everything that `service` requests beyond these features or
+    /// in an invalid form. The result is empty if the Service may be served.
     pub fn validate(&self, service: &ServiceView) -> Vec<FieldError> {
         let protocols: BTreeSet<_> = service.ports.iter().map(|p| p.protocol).collect();
         let families: BTreeSet<_> = service.ip_families.iter().copied().collect();
@@ -223,46 +238,47 @@ impl LbSupport {
     }
 }
 
-/// Whether a Service is ours, and whether it is valid.
+/// The provider's interpretation of a Service: valid, invalid, or another controller's.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServiceInterpretation {
-    /// Ours, and valid.
+    /// The Service belongs to this provider and is valid.
     Valid {
-        /// Which backends it takes.
+        /// The kind of its backends.
         backends: BackendKind,
-        /// Digest of everything, besides the backends, that `ensure` acts on. Equal digests need no
-        /// cloud call.
+        /// A digest of everything that `ensure` acts on, except the backends. If it is equal to the
+        /// digest of the last `ensure`, no cloud call is needed.
         digest: Digest,
     },
-    /// Another controller's. It is not changed, and neither is its status.
+    /// The Service belongs to another controller. The framework changes neither it nor its status.
     ImplementedElsewhere,
-    /// Ours, but it cannot be served. Contains every validation error, for one event.
+    /// The Service belongs to this provider but cannot be served. Contains all validation errors,
+    /// which are reported in one event.
     Invalid(Vec<FieldError>),
 }
 
-/// What load balancers address nodes by. It decides which nodes can be backends and which changes
-/// affect a load balancer.
+/// The property of nodes by which load balancers address them. It determines the nodes that can be
+/// backends and the changes of nodes that affect a load balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeTarget {
-    /// An address of the Node. Every node that is not excluded is a backend, as upstream, even if
-    /// its provider ID belongs to another provider: a cluster whose distribution sets its own
-    /// provider IDs keeps its backends.
+    /// An address of the Node. As upstream, every node that is not excluded is a backend, even if
+    /// its provider ID belongs to another provider. A cluster whose distribution sets its own
+    /// provider IDs therefore keeps its backends.
     Address,
-    /// The instance that the provider ID names. Nodes of other providers are never backends, and a
-    /// change of addresses does not affect any load balancer.
+    /// The instance that the provider ID names. Nodes of other providers are never backends, and
+    /// changes of addresses do not affect load balancers.
     Instance,
 }
 
-/// Which backends a load balancer takes.
+/// The kind of a load balancer's backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackendKind {
-    /// Nodes that meet all of these requirements; every node when the list is empty.
+    /// Nodes that meet all of these requirements, or all nodes if the list is empty.
     Nodes(Vec<LabelRequirement>),
     /// Endpoints of the Service.
     Endpoints,
 }
 
-/// A requirement on a node's labels for it to be a backend.
+/// A requirement that a node's labels must meet for the node to be a backend.
 ///
 /// Labels that are named only in annotations are cached only if
 /// [`CloudProvider::node_fields`](super::CloudProvider::node_fields) requests `all_labels`.
@@ -275,7 +291,7 @@ pub enum LabelRequirement {
 }
 
 impl LabelRequirement {
-    /// Returns whether the node meets the requirement.
+    /// Returns true if the node meets the requirement.
     pub fn matches(&self, node: &NodeView) -> bool {
         match self {
             Self::Exists(key) => node.labels.contains(key),
@@ -287,20 +303,20 @@ impl LabelRequirement {
 /// An event for the owner of a Service that is served, emitted once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceNotice {
-    /// Type of the event.
+    /// The type of the event.
     pub kind: EventType,
-    /// Event reason: PascalCase, from a small fixed set.
+    /// The event reason, in PascalCase and from a small fixed set.
     pub reason: &'static str,
-    /// Text of the event, under 1 kB.
+    /// The text of the event, of less than 1 kB.
     pub note: Box<str>,
 }
 
-/// Digest of a desired state. Stable within a process; never stored.
+/// A digest of a desired state. It is stable within a process and never stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub u64);
 
 impl Digest {
-    /// Digests any value; equal values have equal digests within a process.
+    /// Returns the digest of a value. Equal values have equal digests within a process.
     pub fn of(value: &impl Hash) -> Self {
         let mut hasher = DefaultHasher::new();
         value.hash(&mut hasher);
@@ -308,18 +324,18 @@ impl Digest {
     }
 }
 
-/// One validation error of a Service, naming the field or annotation.
+/// A validation error of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
 pub struct FieldError {
-    /// Field path or annotation key.
+    /// The path of the field, or the key of the annotation.
     pub field: Box<str>,
-    /// What is wrong with it.
+    /// The problem with its value.
     pub message: Box<str>,
 }
 
 impl FieldError {
-    /// Makes a validation error from the field path or annotation key and what is wrong with it.
+    /// Creates a validation error for a field path or an annotation key.
     pub fn new(field: impl Into<Box<str>>, message: impl Into<Box<str>>) -> Self {
         Self { field: field.into(), message: message.into() }
     }
@@ -333,25 +349,26 @@ impl From<Vec<FieldError>> for CloudError {
     }
 }
 
-/// Complete, validated description of a desired load balancer.
+/// The complete, validated description of a desired load balancer.
 #[derive(Clone, Debug)]
 pub struct LbSpec {
-    /// Value of `--cluster-name`.
+    /// The value of `--cluster-name`.
     pub cluster: Arc<str>,
-    /// The Service as observed: UID, ports, policies, annotations, previous status.
+    /// The Service as last observed, with its ports, policies, annotations and status.
     pub service: Arc<ServiceView>,
-    /// Client networks that may connect.
+    /// The networks of the clients that may connect.
     pub sources: SourceRanges,
-    /// Backends.
+    /// The desired backends.
     pub backends: Backends,
 }
 
-/// Which clients may connect.
+/// The networks of the clients that may connect to a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceRanges {
-    /// The Service sets no source ranges: the provider's default applies, usually any client.
+    /// The Service sets no source ranges. The provider's default applies, which is usually all
+    /// clients.
     Unset,
-    /// Exactly these, sorted and without duplicates. May hold `0.0.0.0/0` or `::/0`.
+    /// Exactly these networks, sorted and without duplicates. May contain `0.0.0.0/0` or `::/0`.
     Only(Vec<IpNet>),
 }
 
@@ -359,11 +376,12 @@ impl SourceRanges {
     /// Reads `spec.loadBalancerSourceRanges`, or, when that is empty, the annotation
     /// `service.beta.kubernetes.io/load-balancer-source-ranges` (comma-separated).
     ///
-    /// Networks are cut to their prefix. An annotation that is empty counts as absent.
+    /// Networks are truncated to their prefix. An empty annotation counts as absent.
     ///
     /// # Errors
-    /// Every entry that is not a network, each once. A Service with such an entry must not be
-    /// served: leaving the entry out could open or close the load balancer to the wrong clients.
+    /// Returns one error for each distinct entry that is not a network. A Service with such an
+    /// entry must not be served, because ignoring the entry could admit or exclude the wrong
+    /// clients.
     pub fn of(service: &ServiceView) -> Result<Self, Vec<FieldError>> {
         let annotation = service
             .annotations
@@ -402,8 +420,8 @@ impl SourceRanges {
         }
     }
 
-    /// Returns the networks. For `Unset` returns those that contain all clients of these address
-    /// families, or of IPv4 if `families` is empty.
+    /// Returns the networks. For [`Unset`](Self::Unset) these are the networks of all clients of
+    /// these address families, or of IPv4 if `families` is empty.
     pub fn or_any_source(self, families: &[IpFamily]) -> Vec<IpNet> {
         match self {
             Self::Only(networks) => networks,
@@ -412,8 +430,8 @@ impl SourceRanges {
         }
     }
 
-    /// Returns whether any client of these address families, or of a family listed here, is
-    /// excluded.
+    /// Returns true if some client is excluded whose address family is one of `families` or occurs
+    /// in the networks.
     pub fn restricts(&self, families: &[IpFamily]) -> bool {
         let Self::Only(networks) = self else {
             return false;
@@ -439,18 +457,18 @@ fn all_addresses(family: IpFamily) -> IpNet {
     }
 }
 
-/// Backends of a desired load balancer.
+/// The backends of a desired load balancer.
 #[derive(Clone, Debug)]
 pub enum Backends {
     /// Nodes, sorted by name.
     Nodes(Vec<Arc<NodeView>>),
-    /// Slices of the Service, sorted by name.
+    /// EndpointSlices of the Service, sorted by name.
     Endpoints(Vec<Arc<EndpointSliceView>>),
 }
 
 impl Backends {
-    /// Returns the nodes; empty if endpoints are the backends, which only happens for a provider
-    /// that [supports them](LoadBalancers::supports_endpoint_backends).
+    /// Returns the nodes. Returns none if the backends are endpoints, which only happens with a
+    /// provider that [supports them](LoadBalancers::supports_endpoint_backends).
     pub fn nodes(&self) -> &[Arc<NodeView>] {
         match self {
             Self::Nodes(nodes) => nodes,
@@ -459,10 +477,10 @@ impl Backends {
     }
 }
 
-/// How far `ensure` relies on cached state.
+/// The extent to which `ensure` may rely on cached state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadMode {
-    /// Only differences from the cached state need calls.
+    /// Compare with the cached state, and send requests only for differences from it.
     Cached,
     /// Read the cloud and repair drift.
     Fresh,
@@ -471,35 +489,36 @@ pub enum ReadMode {
 /// Identifies a load balancer to delete, even when the Service is invalid or already deleted.
 #[derive(Clone, Debug)]
 pub struct LbRef {
-    /// UID of the Service.
+    /// The UID of the Service.
     pub uid: Box<str>,
-    /// Namespace of the Service.
+    /// The namespace of the Service.
     pub namespace: Arc<str>,
-    /// Name of the Service.
+    /// The name of the Service.
     pub name: Arc<str>,
-    /// Load-balancer class.
+    /// The Service's load balancer class, if it has one.
     pub class: Option<Arc<str>>,
-    /// Annotations as last observed.
+    /// The Service's annotations, as last observed.
     pub annotations: BTreeMap<Arc<str>, Arc<str>>,
-    /// Status as last observed.
+    /// The Service's status, as last observed.
     pub status: LbStatus,
-    /// The Service as last observed, if it was observed.
+    /// The Service as last observed, if this process has observed it.
     pub last_observed: Option<Arc<ServiceView>>,
 }
 
-/// Result of `ensure` and `update_backends`.
+/// The result of `ensure` and `update_backends`.
 #[derive(Debug)]
 pub struct LbOutcome {
-    /// Status to publish; `None` leaves it untouched. May be given together with an error.
+    /// The status to write to the Service, or `None` to leave it unchanged. May be set together
+    /// with an error.
     pub status: Option<LbStatus>,
-    /// Annotations to persist on the Service; `None` removes one.
+    /// The annotations to write to the Service. `None` removes an annotation.
     pub annotations: BTreeMap<Box<str>, Option<Box<str>>>,
-    /// Progress, or why the call failed.
+    /// The progress, or the error of the call.
     pub result: Result<Progress, CloudError>,
 }
 
 impl LbOutcome {
-    /// Makes a finished outcome that publishes `status`.
+    /// Creates the outcome of a finished call. The framework writes `status` to the Service.
     pub fn done(status: LbStatus) -> Self {
         Self {
             status: Some(status),
@@ -508,21 +527,23 @@ impl LbOutcome {
         }
     }
 
-    /// Makes an outcome that is pending in the cloud and leaves the status untouched.
-    pub fn pending(after: Duration, why: impl Into<Box<str>>) -> Self {
-        let result = Ok(Progress::Pending { after, why: why.into() });
+    /// Creates the outcome of a call whose changes are pending in the cloud. Leaves the status
+    /// unchanged. `after` is the delay before the next call, and `reason` says what the call waits
+    /// for.
+    pub fn pending(after: Duration, reason: impl Into<Box<str>>) -> Self {
+        let result = Ok(Progress::Pending { after, why: reason.into() });
         Self { status: None, annotations: BTreeMap::new(), result }
     }
 
-    /// Adds an annotation to persist on the Service.
+    /// Adds an annotation to write to the Service.
     #[must_use]
     pub fn with_annotation(mut self, key: impl Into<Box<str>>, value: impl Into<Box<str>>) -> Self {
         self.annotations.insert(key.into(), Some(value.into()));
         self
     }
 
-    /// Publishes `status` whatever the result: for a load balancer that serves although a later
-    /// step failed or is pending.
+    /// Sets the status to write to the Service, whatever the result. Use it for a load balancer
+    /// that serves although a later action failed or is pending.
     #[must_use]
     pub fn with_status(mut self, status: LbStatus) -> Self {
         self.status = Some(status);
@@ -531,7 +552,7 @@ impl LbOutcome {
 }
 
 impl From<Progress> for LbOutcome {
-    /// Leaves the status untouched.
+    /// Creates an outcome that leaves the status unchanged.
     fn from(progress: Progress) -> Self {
         Self {
             status: None,
@@ -551,36 +572,37 @@ impl From<CloudError> for LbOutcome {
     }
 }
 
-/// Whether something is finished. Waiting is an outcome, not an error: it emits no warning and
-/// occupies no worker.
+/// The progress of a call. Waiting for the cloud is not an error: it causes no warning and occupies
+/// no worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Finished.
+    /// The call is finished.
     Done,
     /// The cloud is still working on it.
     Pending {
-        /// Delay before the next call.
+        /// The delay before the next call.
         after: Duration,
-        /// What the call waits for.
+        /// The reason: what the call waits for.
         why: Box<str>,
     },
 }
 
 impl Progress {
-    /// Makes a pending result whose delay [grows](Op::poll_interval) with the time waited.
-    pub fn pending(op: &Op, why: impl Into<Box<str>>) -> Self {
-        Self::Pending { after: op.poll_interval(), why: why.into() }
+    /// Creates a pending result whose delay [grows](Op::poll_interval) with the time waited.
+    /// `reason` says what the call waits for.
+    pub fn pending(op: &Op, reason: impl Into<Box<str>>) -> Self {
+        Self::Pending { after: op.poll_interval(), why: reason.into() }
     }
 }
 
-/// One change that a provider would make.
+/// A change that a provider would make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedChange {
-    /// Cloud operation, in the cloud's own spelling.
+    /// The cloud operation, in the cloud's own spelling.
     pub operation: Box<str>,
-    /// Object that the operation concerns.
+    /// The object that the operation would change.
     pub object: Box<str>,
-    /// Why the change is needed.
+    /// The reason for the change.
     pub reason: Box<str>,
 }
 

@@ -225,43 +225,47 @@ use crate::{
 /// so that an invalid configuration also ends a standby.
 #[async_trait]
 pub trait CloudProvider: Send + Sync + 'static {
-    /// Returns the provider's name. It is the scheme of the provider IDs, the label of metrics and
-    /// a field of logs.
+    /// Returns the provider's name, which is the scheme of the provider IDs, a metric label and a
+    /// log field.
     fn name(&self) -> &str;
 
-    /// Returns whether the provider can distinguish this cluster's objects from another cluster's.
-    /// `false` ends the process unless `--allow-untagged-cloud` is set.
+    /// Returns true if the provider can distinguish this cluster's objects from those of other
+    /// clusters. If it cannot, the process ends, unless `--allow-untagged-cloud` is set. The
+    /// default is `true`.
     fn has_cluster_id(&self) -> bool {
         true
     }
 
-    /// Decides which cloud provider a node belongs to, from its provider ID, labels or name.
+    /// Decides from the provider ID, the labels or the name of a node whether it belongs to this
+    /// provider.
     ///
-    /// Pure, no cloud call. A foreign node is never initialised, tainted or deleted, and never
-    /// becomes the target of a route or a load balancer. The default claims every node, as upstream
-    /// does. A provider whose clusters may contain nodes of other providers should at least compare
-    /// the scheme of the provider ID ([`NodeOwnership::by_scheme`]).
+    /// Must be pure, without a cloud call. A foreign node is never initialized, tainted or deleted,
+    /// and never becomes the target of a route or a load balancer. By default every node belongs to
+    /// this provider, as upstream. A provider whose clusters may contain nodes of other providers
+    /// should at least compare the scheme of the provider ID ([`NodeOwnership::by_scheme`]).
     fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
         let _ = node;
         NodeOwnership::Ours
     }
 
-    /// Returns the operations of all [`Mutation`]s that the provider makes, so that the counter of
-    /// each exists before its first mutation.
+    /// Returns the operations of all [`Mutation`]s that the provider makes. The framework creates
+    /// the counter of each before its first mutation. The default is none.
     fn mutation_operations(&self) -> &'static [&'static str] {
         &[]
     }
 
     /// Returns the node data, beyond name and provider ID, that `node_ownership`, `describe` and
-    /// the other calls read. The caches keep nothing else. Constant over the process.
+    /// the other calls read. The caches keep nothing else. The result must not change.
     fn node_fields(&self) -> NodeFields {
         NodeFields::default()
     }
 
-    /// Starts the provider. Called after leadership was acquired and the caches are filled, before
-    /// any call that is not pure. It succeeds once, and is called again after a transient error, so
-    /// it must be idempotent: a later call, in this process or a following one, finds what an
-    /// earlier call created and leaves it unchanged.
+    /// Starts the provider. Does nothing by default.
+    ///
+    /// Called after leadership was acquired and the caches are filled, before any call that is not
+    /// pure. Called again after a transient error, until it succeeds. Must therefore be idempotent:
+    /// a later call, in this process or another one, must find what an earlier call created and
+    /// leave it unchanged.
     ///
     /// It must return within a minute, however slow the cloud is: nothing else begins before it
     /// returns, and the framework sets no deadline for it. Loops belong in
@@ -288,54 +292,57 @@ pub trait CloudProvider: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Returns the instances capability. Like every capability accessor, it is cheap and returns
-    /// the same value every time.
+    /// Returns the instances capability, or `None` if the provider does not have it, which is the
+    /// default. Like every capability accessor, it must be cheap and always return the same value.
     fn instances(&self) -> Option<&dyn Instances> {
         None
     }
 
-    /// Returns the load-balancer capability.
+    /// Returns the load balancer capability. The default is `None`.
     fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
         None
     }
 
-    /// Returns the routes capability.
+    /// Returns the routes capability. The default is `None`.
     fn routes(&self) -> Option<&dyn Routes> {
         None
     }
 
-    /// Returns the inventory capability.
+    /// Returns the inventory capability. The default is `None`.
     fn inventory(&self) -> Option<&dyn Inventory> {
         None
     }
 
-    /// Returns the provider's own control loops (for example a tagging controller), which start and
-    /// end with the framework's. Called once, after [`start`](Self::start). Loops that
-    /// `--controllers` does not select are dropped.
+    /// Returns the provider's own control loops, for example a tagging controller. They start and
+    /// end with the framework's controllers. The default is none.
+    ///
+    /// Called once, after [`start`](Self::start). The framework drops loops that `--controllers`
+    /// does not select.
     fn controllers(&self) -> Vec<ProviderController> {
         Vec::new()
     }
 }
 
-/// Which cloud provider a node belongs to.
+/// The owner of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeOwnership {
-    /// This provider's.
+    /// The node belongs to this provider.
     Ours,
-    /// Another cloud provider's. The framework never changes it.
+    /// The node belongs to another cloud provider. The framework never changes it.
     Foreign,
 }
 
 impl NodeOwnership {
-    /// Decides by the scheme of the provider ID, `<scheme>://<anything>`. A node without provider
-    /// ID is ours. So is one whose ID has this scheme but is otherwise malformed: it is then
-    /// reported, not skipped.
+    /// Compares the scheme of the node's provider ID, `<scheme>://<anything>`, with this one.
+    ///
+    /// A node without a provider ID is [`Ours`](Self::Ours). So is a node whose ID has this scheme
+    /// but is otherwise malformed, because it should be reported and not skipped.
     pub fn by_scheme(scheme: &str, node: &NodeView) -> Self {
-        let rest = |id: &str| {
+        let has_scheme = |id: &str| {
             id.strip_prefix(scheme)
-                .is_some_and(|rest| rest.starts_with("://"))
+                .is_some_and(|after_scheme| after_scheme.starts_with("://"))
         };
-        if node.provider_id.as_deref().is_none_or(rest) {
+        if node.provider_id.as_deref().is_none_or(has_scheme) {
             Self::Ours
         } else {
             Self::Foreign
@@ -343,7 +350,7 @@ impl NodeOwnership {
     }
 }
 
-/// Read-only view of a cache.
+/// A read-only view of a cache.
 pub trait CacheReader<T>: Send + Sync {
     /// Returns the object with this key (`name`, or `namespace/name`).
     fn get(&self, key: &str) -> Option<Arc<T>>;
@@ -352,23 +359,23 @@ pub trait CacheReader<T>: Send + Sync {
     fn list(&self) -> Vec<Arc<T>>;
 }
 
-/// What the framework gives to a provider at its start.
+/// The resources that the framework gives to a provider at its start.
 #[derive(Clone)]
 pub struct ProviderContext {
-    /// Value of `--cluster-name`.
+    /// The value of `--cluster-name`.
     pub cluster_name: Arc<str>,
-    /// Cancelled when the process stops or leadership is lost.
+    /// A token that is cancelled when the process stops or leadership is lost.
     pub cancel: CancellationToken,
-    /// Registry for the provider's own metrics.
+    /// The registry for the provider's own metrics.
     pub metrics: prometheus::Registry,
-    /// Write gate for the provider's own loops. The framework's calls carry it in [`Op`].
+    /// The write gate for the provider's own loops. In calls of the framework it is part of [`Op`].
     pub write_gate: WriteGate,
-    /// Nodes.
+    /// The cache of Nodes.
     pub nodes: Arc<dyn CacheReader<NodeView>>,
-    /// Services; `None` unless the service controller runs.
+    /// The cache of Services, or `None` if the service controller does not run.
     pub services: Option<Arc<dyn CacheReader<ServiceView>>>,
-    /// EndpointSlices; `None` unless the service controller runs and the provider supports endpoint
-    /// backends.
+    /// The cache of EndpointSlices, or `None` if the service controller does not run or the
+    /// provider does not support endpoint backends.
     pub endpoint_slices: Option<Arc<dyn CacheReader<EndpointSliceView>>>,
     /// A Kubernetes client with its own user agent and rate limit (`--kube-api-qps`,
     /// `--kube-api-burst`). Its requests are counted together with the framework's. It rejects
@@ -378,15 +385,16 @@ pub struct ProviderContext {
 
 /// A control loop that belongs to the provider.
 pub struct ProviderController {
-    /// Canonical name of a controller that the provider's binary declares to the command line
-    /// ([`ControllerInfo`](crate::config::ControllerInfo), which also says whether `*` selects it).
+    /// The canonical name of the controller. The provider's binary declares it to the command line
+    /// with a [`ControllerInfo`](crate::config::ControllerInfo).
     pub name: &'static str,
-    /// Runs until the context is cancelled. If it ends earlier, or with an error, the process ends.
+    /// The loop, which must run until the context is cancelled. If it ends earlier, or with an
+    /// error, the process ends.
     pub run: Box<dyn FnOnce(ProviderContext) -> BoxFuture<'static, Result<(), CloudError>> + Send>,
 }
 
 impl ProviderController {
-    /// Makes a controller from its name and its function.
+    /// Creates a controller from its name and its loop.
     pub fn new<F, R>(name: &'static str, run: F) -> Self
     where
         F: FnOnce(ProviderContext) -> R + Send + 'static,

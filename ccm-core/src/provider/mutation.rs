@@ -1,11 +1,11 @@
-//! Requests that change the cloud: checked, timed, counted and logged in one place.
+//! Requests that change the cloud, which are checked, timed, counted and logged in one place.
 
 use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::{CloudError, ErrorKind, Op, operation::InFlightMutation};
 
-/// Description of one change that a provider requests of its cloud.
+/// The description of a change that a provider requests of its cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mutation {
     operation: &'static str,
@@ -14,23 +14,25 @@ pub struct Mutation {
 }
 
 impl Mutation {
-    /// Names the operation, such as `create_load_balancer`, and the object by its cloud identifier.
-    /// Operations must come from a small fixed set, because they are metric labels:
-    /// [`CloudProvider::mutation_operations`](super::CloudProvider::mutation_operations).
+    /// Creates a description from the operation, such as `create_load_balancer`, and the object's
+    /// identifier in the cloud.
+    ///
+    /// Operations are metric labels. They must come from a small fixed set, which
+    /// [`CloudProvider::mutation_operations`](super::CloudProvider::mutation_operations) returns.
     pub fn new(operation: &'static str, object: impl Into<Box<str>>) -> Self {
         Self { operation, object: object.into(), detail: None }
     }
 
-    /// Adds a detail about the reason that only the provider knows, such as `listener 443 is
-    /// missing`. The reason of the controller ([`Op::reason`]) is logged anyway.
+    /// Adds the provider's own reason for the change, such as `listener 443 is missing`. It is
+    /// logged in addition to the controller's reason ([`Op::reason`]).
     #[must_use]
-    pub fn with_detail(mut self, why: impl Into<Box<str>>) -> Self {
-        self.detail = Some(why.into());
+    pub fn with_detail(mut self, detail: impl Into<Box<str>>) -> Self {
+        self.detail = Some(detail.into());
         self
     }
 }
 
-/// Successful answer of the cloud to a mutation.
+/// The successful response of the cloud to a mutation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MutationResponse<T> {
     value: T,
@@ -38,7 +40,7 @@ pub struct MutationResponse<T> {
 }
 
 impl<T> MutationResponse<T> {
-    /// Makes an answer without request ID.
+    /// Creates a response without request ID.
     pub fn new(value: T) -> Self {
         Self { value, request_id: None }
     }
@@ -53,23 +55,25 @@ impl<T> MutationResponse<T> {
 }
 
 impl Op {
-    /// Requests one change. Checks [`may_write`](Self::may_write) immediately before, runs `call`
-    /// as [`run`](Self::run) does, and writes exactly one log record, `cloud mutation`, with
-    /// operation, object, reason, request ID, duration and outcome. It is counted once in
-    /// `ccm_cloud_mutations_total`. A request that must not be made writes no log record and is
-    /// only counted in `ccm_cloud_mutations_refused_total`.
+    /// Requests one change. Checks [`may_write`](Self::may_write) immediately before the request,
+    /// and runs `call` as [`run`](Self::run) does.
+    ///
+    /// Writes exactly one log record, `cloud mutation`, with operation, object, reason, request ID,
+    /// duration and outcome, and counts the change once in `ccm_cloud_mutations_total`. If the
+    /// check fails, nothing is logged, and the change is only counted in
+    /// `ccm_cloud_mutations_refused_total`.
     ///
     /// `call` is one request, including the quick retries of the provider's client if it has any.
-    /// It must not send anything before it is polled; an `async` block satisfies this.
+    /// It must not send anything before it is polled. An `async` block satisfies this.
     ///
     /// # Errors
-    /// What `call` returns, and the errors of `may_write` and `run`.
+    /// Returns the error of `call`, and the errors of `may_write` and `run`.
     ///
     /// # Cancellation
-    /// A request in flight is not dropped when the operation is cancelled: its result may become
-    /// visible only after a while, and the next leader would repeat it. It may run for as long as
-    /// the process takes to stop. A request that is dropped is logged with outcome `canceled`. The
-    /// cloud may have carried it out, so the Lease is not released but expires.
+    /// If the operation is cancelled, a request in flight is not dropped at once, because its
+    /// effect could become visible late and the next leader would repeat it. It may run for as long
+    /// as the process takes to stop. If it is dropped then, it is logged with outcome `canceled`.
+    /// It may have taken effect, so the Lease is not released but left to expire.
     pub async fn mutate<T>(
         &self,
         mutation: Mutation,
@@ -87,12 +91,12 @@ impl Op {
     }
 
     /// Requests several changes of the same kind in one request that answers each of them
-    /// separately. Otherwise like [`mutate`](Self::mutate), with a log record and a count for each
-    /// change.
+    /// separately. Otherwise works as [`mutate`](Self::mutate) does, with a log record and a count
+    /// for each change.
     ///
     /// # Errors
-    /// When the request as a whole fails, or does not answer every change, every change gets that
-    /// error.
+    /// Returns an error if the request as a whole fails, or does not answer every change, every
+    /// change gets that error.
     pub async fn mutate_batch<T>(
         &self,
         mutations: Vec<Mutation>,
@@ -113,7 +117,7 @@ impl Op {
             .await
             .and_then(|reply| match reply.value.len() {
                 got if got == count => Ok(reply),
-                // It is unknown which answer belongs to which change, so none of them counts.
+                // The answers cannot be assigned to the changes, so ignore all of them.
                 got => Err(CloudError::transient(format!(
                     "the cloud answered {got} of {count} changes"
                 ))),
@@ -135,6 +139,7 @@ impl Op {
         }
     }
 
+    /// Checks that the mutations may be sent, and registers them as in flight.
     fn start<'a>(&'a self, mutations: &'a [Mutation]) -> Result<StartedMutation<'a>, CloudError> {
         match self.begin_mutation() {
             Ok(writing) => Ok(StartedMutation {
@@ -155,6 +160,7 @@ impl Op {
     }
 }
 
+/// Returns the tracing span of a request.
 fn span(mutations: &[Mutation]) -> tracing::Span {
     let operation = mutations.first().map_or("", |mutation| mutation.operation);
     let object = match mutations {
@@ -164,7 +170,7 @@ fn span(mutations: &[Mutation]) -> tracing::Span {
     tracing::info_span!("cloud_mutation", operation, object, changes = mutations.len())
 }
 
-/// A request in flight. It is logged and counted when it ends or is dropped.
+/// A request in flight, which is logged and counted when it ends or is dropped.
 struct StartedMutation<'a> {
     op: &'a Op,
     mutations: &'a [Mutation],
@@ -190,17 +196,18 @@ impl StartedMutation<'_> {
         }
     }
 
-    /// Logs and counts in one place, so that the two always agree.
+    /// Logs and counts a mutation. Both happen here, so that they always agree.
     fn record(&self, mutation: &Mutation, request_id: Option<&str>, outcome: &'static str) {
         let duration = self.started.elapsed();
         if let Some(metrics) = self.op.mutations() {
             metrics.count_mutation(mutation.operation, outcome, duration);
         }
-        let Mutation { operation, object, detail: why } = mutation;
-        let why = match (self.op.reason(), why) {
-            ("", why) => why.as_deref().unwrap_or_default().to_owned(),
+        let Mutation { operation, object, detail } = mutation;
+        // The name of the log field is documented, and operators search for it.
+        let why = match (self.op.reason(), detail) {
+            ("", detail) => detail.as_deref().unwrap_or_default().to_owned(),
             (reason, None) => reason.to_owned(),
-            (reason, Some(why)) => format!("{reason}: {why}"),
+            (reason, Some(detail)) => format!("{reason}: {detail}"),
         };
         tracing::info!(operation, %object, why, request_id, ?duration, outcome, "cloud mutation");
     }

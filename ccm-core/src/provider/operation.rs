@@ -1,4 +1,4 @@
-//! The context of one call of a provider.
+//! The context of a call to a provider.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -12,13 +12,11 @@ use crate::{
     write_gate::{InFlightWrite, WriteGate},
 };
 
-/// Minimum and maximum delay between two checks of an object that is pending in the cloud.
+/// The minimum and the maximum delay between two checks of an object that is pending in the cloud.
 const POLL_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 
-/// Context of one operation that the framework requests from a provider: its cluster, its limits
-/// and its write gate.
-///
-/// Passed to every call. Cheap to clone.
+/// The context of a call to a provider, with its cluster, its limits and its write gate. Cheap to
+/// clone.
 #[derive(Clone)]
 pub struct Op {
     cluster: Arc<str>,
@@ -29,14 +27,14 @@ pub struct Op {
     events: Arc<dyn EventSink>,
     reason: &'static str,
     mutations: Option<MutationMetrics>,
-    /// Number of changes that this call has in flight.
+    /// The number of changes that this call has in flight.
     open: watch::Sender<usize>,
-    /// How long this call has slept.
+    /// The time that this call has slept.
     sleep_budget: Arc<SleepBudget>,
 }
 
 impl Op {
-    /// Makes an operation without deadline and without events.
+    /// Creates a context without deadline and without events.
     pub fn new(cluster: impl Into<Arc<str>>, cancel: CancellationToken, gate: WriteGate) -> Self {
         Self {
             cluster: cluster.into(),
@@ -52,30 +50,30 @@ impl Op {
         }
     }
 
-    /// Sets why the controller makes the call, such as `service created`, for the log record of
-    /// each change ([`mutate`](Self::mutate)).
+    /// Sets the controller's reason for the call, such as `service created`. It is logged with each
+    /// change ([`mutate`](Self::mutate)).
     #[must_use]
     pub fn with_reason(mut self, reason: &'static str) -> Self {
         self.reason = reason;
         self
     }
 
-    /// Counts mutations in these metrics.
+    /// Sets the metrics in which mutations are counted.
     #[must_use]
     pub fn with_mutations(mut self, metrics: MutationMetrics) -> Self {
         self.mutations = Some(metrics);
         self
     }
 
-    /// Ends the operation at `deadline`.
+    /// Sets a deadline, at which [`run`](Self::run) ends.
     #[must_use]
     pub fn with_deadline(mut self, deadline: Instant) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Makes the operation for one call of a provider, which ends at `deadline`. Changes that other
-    /// calls have in flight do not delay the end of this one when the operation is cancelled.
+    /// Creates the operation for one call of a provider, which ends at `deadline`. Changes that
+    /// other calls have in flight do not delay the end of this one when the operation is cancelled.
     #[must_use]
     pub(crate) fn for_call(self, deadline: Instant) -> Self {
         Self {
@@ -84,21 +82,21 @@ impl Op {
         }
     }
 
-    /// Resets the time that the operation may [sleep](Self::sleep). The framework does so for each
-    /// call; a provider's own loop does so for each iteration.
+    /// Resets the time that the call may [sleep](Self::sleep). The framework does this for each
+    /// call. A provider's own loop should do it for each iteration.
     #[must_use]
     pub fn with_fresh_sleep_budget(self) -> Self {
         Self { sleep_budget: Arc::default(), ..self }
     }
 
-    /// Sets how long the object has been pending.
+    /// Sets the time for which the object has been pending.
     #[must_use]
     pub fn with_pending_for(mut self, pending_for: Duration) -> Self {
         self.pending_for = pending_for;
         self
     }
 
-    /// Sends events to the object that the operation concerns.
+    /// Sets the sink for events, which emits them on the object of the call.
     #[must_use]
     pub fn with_events(mut self, events: Arc<dyn EventSink>) -> Self {
         self.events = events;
@@ -110,7 +108,7 @@ impl Op {
         &self.cluster
     }
 
-    /// Returns why the controller makes the call; empty when it set no reason.
+    /// Returns the controller's reason for the call, which is empty if it set none.
     pub fn reason(&self) -> &'static str {
         self.reason
     }
@@ -119,34 +117,35 @@ impl Op {
         self.mutations.as_ref()
     }
 
-    /// Returns the time left, or `None` without a deadline.
+    /// Returns the time until the deadline, or `None` if there is none.
     pub fn remaining(&self) -> Option<Duration> {
         self.deadline
             .map(|d| d.saturating_duration_since(Instant::now()))
     }
 
-    /// Returns for how long the calls for this object have answered
-    /// [`Progress::Pending`](super::Progress::Pending) without interruption; zero at the first
-    /// attempt. A provider can derive its next delay from it, and emit an event when the wait
-    /// becomes too long, without counters of its own.
+    /// Returns the time for which the calls for this object have returned
+    /// [`Progress::Pending`](super::Progress::Pending) without interruption. It is zero at the
+    /// first call. A provider can use it to compute its next delay, and to emit an event if the
+    /// wait becomes too long.
     pub fn pending_for(&self) -> Duration {
         self.pending_for
     }
 
-    /// Returns the delay before the next check of a pending object. It equals the time that the
-    /// object has been pending, which doubles the time between checks, but is at least one second
-    /// and at most fifteen.
+    /// Returns the delay before the next check of a pending object. It is between 1 s and 15 s, and
+    /// grows with the time that the object has been pending: each delay is as long as all before it
+    /// together.
     pub fn poll_interval(&self) -> Duration {
         self.pending_for.clamp(POLL_INTERVAL.0, POLL_INTERVAL.1)
     }
 
-    /// Checks that this process may write. Must be called immediately before *every* request that
-    /// creates, changes or deletes; [`mutate`](Self::mutate) does so. A request already sent may
-    /// finish.
+    /// Checks that this process may write.
+    ///
+    /// Must be called immediately before *every* request that creates, changes or deletes
+    /// something. [`mutate`](Self::mutate) does this. A request that was already sent may finish.
     ///
     /// # Errors
-    /// [`ErrorKind::NotLeader`] when leadership can no longer be proven, [`ErrorKind::Canceled`]
-    /// when the operation was cancelled.
+    /// Returns [`ErrorKind::NotLeader`] if leadership can no longer be proven, and
+    /// [`ErrorKind::Canceled`] if the operation was cancelled.
     pub fn may_write(&self) -> Result<(), CloudError> {
         if self.cancel.is_cancelled() {
             return Err(canceled("operation was cancelled"));
@@ -154,8 +153,8 @@ impl Op {
         Ok(self.gate.may_write()?)
     }
 
-    /// Like [`may_write`](Self::may_write), for a request that is sent immediately. Also registers
-    /// it as in flight.
+    /// Checks that this process may write, and registers a change as in flight. The caller must
+    /// send it at once.
     pub(super) fn begin_mutation(&self) -> Result<InFlightMutation, CloudError> {
         self.may_write()?;
         let writing = self.gate.begin_write()?;
@@ -163,7 +162,7 @@ impl Op {
         Ok(InFlightMutation { write: Some(writing), open: self.open.clone() })
     }
 
-    /// Returns whether the operation was cancelled.
+    /// Returns true if the operation was cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.cancel.is_cancelled()
     }
@@ -173,13 +172,14 @@ impl Op {
         self.cancel.cancelled().await;
     }
 
-    /// Runs `call` until it ends, the operation is cancelled, or its deadline passes. If a
-    /// [`mutate`](Self::mutate) is in flight when the operation is cancelled, `call` runs on until
-    /// that is answered.
+    /// Runs `call` until it ends, the operation is cancelled, or the deadline passes. If a
+    /// [`mutate`](Self::mutate) is in flight when the operation is cancelled, `call` continues
+    /// until that is answered.
     ///
     /// # Errors
-    /// What `call` returns; [`ErrorKind::Canceled`]; [`ErrorKind::Transient`] when `call` panics,
-    /// so that a panic fails one object or one batch instead of ending the process.
+    /// Returns the error of `call`, [`ErrorKind::Canceled`] after a cancellation or the deadline,
+    /// and [`ErrorKind::Transient`] if `call` panics. A panic therefore fails one object or one
+    /// batch, and does not end the process.
     ///
     /// # Cancellation
     /// `call` is dropped at an await point.
@@ -220,9 +220,9 @@ impl Op {
         }
     }
 
-    /// Turns a cancellation that nobody requested into an error that is retried: the cloud was too
-    /// slow, or the provider gave up by itself. `what` describes the missing answer. Every other
-    /// error stays unchanged.
+    /// Turns [`ErrorKind::Canceled`] into a transient error if the operation was not cancelled,
+    /// because then the deadline passed or the provider itself gave up. `what` describes the
+    /// missing answer. Returns every other error unchanged.
     pub(crate) fn as_timeout(
         &self,
         error: CloudError,
@@ -236,18 +236,19 @@ impl Op {
         }
     }
 
-    /// Returns how long this call may still sleep: two seconds in total, minus what
-    /// [`sleep`](Self::sleep) took. Overlapping sleeps count once.
+    /// Returns the time that this call may still [sleep](Self::sleep), of two seconds in total.
+    /// Overlapping sleeps count once.
     pub fn remaining_sleep(&self) -> Duration {
         self.sleep_budget.remaining()
     }
 
-    /// Sleeps, for a client's rate limit or before a request is repeated. Returns `false`
-    /// immediately if this call must not sleep that long any more; the answer should then contain
-    /// the missing time as its delay.
+    /// Sleeps, for example for a client's rate limit or before a retry. Returns true afterwards.
+    ///
+    /// If this call may not sleep for that long any more, returns false immediately. The call
+    /// should then end, with the missing time as the delay before the next call.
     ///
     /// # Cancellation
-    /// The time counts as slept.
+    /// If the future is dropped, the whole time counts as slept.
     pub async fn sleep(&self, wait: Duration) -> bool {
         let within_budget = self.sleep_budget.begin(wait);
         if within_budget && !wait.is_zero() {
@@ -257,8 +258,8 @@ impl Op {
         within_budget
     }
 
-    /// Waits for something that another call holds, such as a lock or a shared answer. The other
-    /// call may sleep meanwhile, so the time counts as slept. The wait is never cut short.
+    /// Waits for something that another call holds, such as a lock or a shared response. The time
+    /// counts as slept, because the other call may sleep meanwhile. The wait has no limit.
     pub async fn wait_shared<T>(&self, wait: impl Future<Output = T>) -> T {
         let since = Instant::now();
         let result = wait.await;
@@ -271,15 +272,13 @@ impl Op {
         self.sleep_budget.charge(waited);
     }
 
-    /// Emits an event on the object that the operation concerns; does nothing where there is none
-    /// (batches over many nodes).
+    /// Emits an event on the object of the call. Does nothing in calls that concern many objects.
     pub fn event(&self, kind: EventType, reason: &'static str, note: &str) {
         self.events.record(kind, reason, note);
     }
 }
 
-/// A change in flight. It is registered with the call that requested it and with the write gate
-/// that allowed it.
+/// A change in flight. It is registered with the call that requested it and with the write gate.
 pub(super) struct InFlightMutation {
     write: Option<InFlightWrite>,
     open: watch::Sender<usize>,
@@ -287,10 +286,9 @@ pub(super) struct InFlightMutation {
 
 impl InFlightMutation {
     pub(super) fn complete(mut self) {
-        self.write
-            .take()
-            .into_iter()
-            .for_each(InFlightWrite::complete);
+        if let Some(write) = self.write.take() {
+            write.complete();
+        }
     }
 }
 
@@ -313,12 +311,12 @@ fn canceled(message: &str) -> CloudError {
     CloudError::new(ErrorKind::Canceled, message)
 }
 
-/// Type of an event.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
-    /// `Normal`.
+    /// Information that needs no action.
     Normal,
-    /// `Warning`.
+    /// A problem that may need action.
     Warning,
 }
 
@@ -332,9 +330,10 @@ impl EventType {
     }
 }
 
-/// Emits events on one object. Never blocks; if the queue is full, the event is dropped.
+/// A sink that emits events on one object. It never blocks, and drops events if its queue is full.
 pub trait EventSink: Send + Sync {
-    /// Emits one event: reason in PascalCase from a fixed set, note under 1 kB.
+    /// Emits one event. The reason is in PascalCase and from a fixed set, and the note is shorter
+    /// than 1 kB.
     fn record(&self, kind: EventType, reason: &'static str, note: &str);
 }
 
@@ -344,7 +343,7 @@ impl EventSink for NoEvents {
     fn record(&self, _: EventType, _: &'static str, _: &str) {}
 }
 
-/// Makes the error of a call in which the provider panicked. `panic` is the panic message.
+/// Creates the error of a call in which the provider panicked. `panic` is the panic message.
 pub(super) fn panicked(panic: &str) -> CloudError {
     CloudError::transient(format!("the provider panicked: {panic}"))
 }

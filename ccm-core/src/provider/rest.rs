@@ -42,34 +42,35 @@ pub use https::Https;
 use super::{CloudError, ErrorKind, Mutation, MutationResponse, Op};
 use crate::percent::encode;
 
-/// Header in which most clouds return the request ID.
+/// The header in which most clouds return the request ID.
 const REQUEST_ID: &str = "x-request-id";
 
 /// Sends one request to the cloud and returns the response.
 #[async_trait]
 pub trait Transport: Send + Sync {
-    /// Sends a request once: no retry, no redirect, with its own timeout and its own limit for the
-    /// size of the response.
+    /// Sends a request once. Must not retry and must not follow redirects. Must limit the time and
+    /// the size of the response.
     ///
     /// # Errors
-    /// [`ErrorKind::Transient`] when there is no complete response. A response with an error status
-    /// is a response, not an error.
+    /// Must return [`ErrorKind::Transient`] if there is no complete response. A response with an
+    /// error status is a response, not an error.
     ///
     /// # Cancellation
-    /// May be dropped at any await point. The cloud may have carried the request out.
+    /// The future may be dropped at any await point. The request may then have taken effect.
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, CloudError>;
 }
 
-/// What a cloud reports about a failed request.
+/// The error that a cloud reports in a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErrorResponse {
-    /// Kind of the error; `None` derives it from the HTTP status ([`ErrorKind::of_status`]).
+    /// The kind of the error. If it is `None`, it derives from the HTTP status
+    /// ([`ErrorKind::of_status`]).
     pub kind: Option<ErrorKind>,
     /// The cloud's own error message, without secrets.
     pub message: String,
 }
 
-/// Client of a cloud's REST API. `Debug` shows only the base URL.
+/// A client of a cloud's REST API. Its `Debug` output contains only the base URL.
 pub struct RestClient {
     transport: Arc<dyn Transport>,
     base: Box<str>,
@@ -78,13 +79,13 @@ pub struct RestClient {
 }
 
 impl RestClient {
-    /// Makes a client of the API at `base`, such as `https://api.example.org/cloud`.
+    /// Creates a client of the API at `base`, such as `https://api.example.org/cloud`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when `base` is not a URL with scheme and host, or contains a
-    /// user or a query.
+    /// Returns [`ErrorKind::InvalidInput`] if `base` is not a URL with scheme and host, or contains
+    /// a user or a query.
     pub fn new(base: &str, transport: Arc<dyn Transport>) -> Result<Self, CloudError> {
-        // Checked first, so that no password gets into an error message.
+        // Check this first, so that no error message below can contain a password.
         if base.contains(['@', '?']) {
             return Err(CloudError::invalid_input(
                 "URL of the API has a user, a password or a query",
@@ -112,11 +113,11 @@ impl RestClient {
         })
     }
 
-    /// Sends `Authorization: Bearer <token>` with every request.
+    /// Sets a token. The client then sends `Authorization: Bearer <token>` with every request.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when the token is empty or cannot be sent in a header. The
-    /// message does not contain it.
+    /// Returns [`ErrorKind::InvalidInput`] if the token is empty or cannot be sent in a header. The
+    /// message does not contain the token.
     pub fn with_token(mut self, token: &str) -> Result<Self, CloudError> {
         let mut value = match HeaderValue::from_str(&format!("Bearer {token}")) {
             Ok(value) if !token.trim().is_empty() => value,
@@ -131,29 +132,32 @@ impl RestClient {
         Ok(self)
     }
 
-    /// Sets the function that parses the body of a failed response. `None`, also the default, means
-    /// that the body does not come from the cloud's API but, for instance, from a proxy. Only an
-    /// error from the API itself should become [`ErrorKind::NotFound`].
+    /// Sets the function that parses the body of an error response. By default no body is parsed.
+    ///
+    /// The function should return `None` for a body that does not come from the cloud's API but,
+    /// for instance, from a proxy. Only an error of the API itself should become
+    /// [`ErrorKind::NotFound`].
     #[must_use]
     pub fn with_error_parser(mut self, read: fn(&[u8]) -> Option<ErrorResponse>) -> Self {
         self.parse_error = read;
         self
     }
 
-    /// Reads: sends `GET`, within [`Op::run`]. `path` is relative to the base, see [`path`].
+    /// Sends a `GET` request, within [`Op::run`]. `path` is relative to the base; see [`path`].
     ///
     /// # Errors
-    /// Those of the cloud; [`ErrorKind::Transient`] when the response cannot be parsed.
+    /// Returns the errors of the cloud, and [`ErrorKind::Transient`] if the response cannot be
+    /// parsed.
     pub async fn get<T: DeserializeOwned>(&self, op: &Op, path: &str) -> Result<T, CloudError> {
         let (value, _) = op.run(self.send(Method::GET, path, Bytes::new())).await?;
         Ok(value)
     }
 
-    /// Reads a paged list. `open` splits one page into its items and the path of the next page.
-    /// Returns the complete list, or an error.
+    /// Reads a paged list completely. `open` splits a page into its items and the path of the next
+    /// page.
     ///
     /// # Errors
-    /// Those of [`get`](Self::get).
+    /// The same as those of [`get`](Self::get).
     pub async fn list<P: DeserializeOwned, T>(
         &self,
         op: &Op,
@@ -168,17 +172,17 @@ impl RestClient {
             next = following;
             if next.as_deref() == Some(&*path) {
                 return Err(CloudError::transient(format!(
-                    "GET {path}: the next page is the same one"
+                    "GET {path}: the next page has the same path"
                 )));
             }
         }
         Ok(all)
     }
 
-    /// Deletes: sends `DELETE` without a body. Succeeds if the object no longer exists.
+    /// Sends a `DELETE` request without a body. Succeeds if the object does not exist.
     ///
     /// # Errors
-    /// Those of [`mutate`](Self::mutate) except [`ErrorKind::NotFound`].
+    /// The same as those of [`mutate`](Self::mutate), except [`ErrorKind::NotFound`].
     pub async fn delete(&self, op: &Op, mutation: Mutation, path: &str) -> Result<(), CloudError> {
         // Accepts any JSON body and an empty one, because the content does not matter.
         match self
@@ -190,11 +194,11 @@ impl RestClient {
         }
     }
 
-    /// Changes: sends a request with a body, as [`Op::mutate`] does. Use `()` as body or response
-    /// type where there is none.
+    /// Sends a request that changes the cloud, through [`Op::mutate`]. Use `()` as the body or as
+    /// the response type if there is none.
     ///
     /// # Errors
-    /// Those of [`get`](Self::get) and of [`Op::may_write`].
+    /// The same as those of [`get`](Self::get) and of [`Op::may_write`].
     pub async fn mutate<T: DeserializeOwned>(
         &self,
         op: &Op,
@@ -260,24 +264,25 @@ impl RestClient {
             &response.body()[..]
         };
         let value = serde_json::from_slice(body).map_err(|error| {
-            CloudError::transient(format!("{what}: the answer is not what it should be"))
+            CloudError::transient(format!("{what}: the response has an unexpected format"))
                 .with_source(error)
         })?;
         Ok((value, id))
     }
 
+    /// Creates the error for an error response.
     fn error(&self, what: &str, response: &Response<Bytes>) -> CloudError {
         let status = response.status();
-        let fault = (self.parse_error)(response.body()).unwrap_or_default();
-        let words = if fault.message.is_empty() {
+        let parsed = (self.parse_error)(response.body()).unwrap_or_default();
+        let detail = if parsed.message.is_empty() {
             String::new()
         } else {
-            format!(": {}", fault.message)
+            format!(": {}", parsed.message)
         };
-        let kind = fault
+        let kind = parsed
             .kind
             .unwrap_or_else(|| ErrorKind::of_status(status.as_u16()));
-        let error = CloudError::new(kind, format!("{what}: {status}{words}"));
+        let error = CloudError::new(kind, format!("{what}: {status}{detail}"));
         let after = response
             .headers()
             .get(header::RETRY_AFTER)
@@ -298,11 +303,11 @@ impl fmt::Debug for RestClient {
 }
 
 impl ErrorKind {
-    /// Returns the kind of an HTTP status when the cloud says nothing more precise.
+    /// Returns the kind of error for an HTTP status, for responses without a more precise error.
     ///
-    /// 404 and 410 are [`Transient`](Self::Transient), not [`NotFound`](Self::NotFound): proxies
-    /// and wrong paths answer so too, and absence must be proven. If the cloud's own body says that
-    /// the object does not exist, return `NotFound` from the error parser.
+    /// 404 and 410 are [`Transient`](Self::Transient), not [`NotFound`](Self::NotFound). They may
+    /// also come from a proxy or mean a wrong path, and absence must be proven. If the body is from
+    /// the cloud and says that the object does not exist, return `NotFound` from the error parser.
     pub fn of_status(status: u16) -> Self {
         match status {
             400 | 406 | 411 | 413..=417 | 422 => Self::InvalidInput,
@@ -316,8 +321,8 @@ impl ErrorKind {
     }
 }
 
-/// Makes a path from a prefix, segments and a query, all percent-encoded except the prefix.
-/// Parameters without value are omitted.
+/// Returns a path from a prefix, segments and query parameters. All but the prefix are
+/// percent-encoded, and parameters without a value are omitted.
 pub fn path(prefix: &str, segments: &[&str], query: &[(&str, &str)]) -> String {
     let mut path = prefix.to_owned();
     for segment in segments {

@@ -8,19 +8,24 @@ use ipnet::IpNet;
 use super::{CloudError, Op};
 use crate::k8s::{NodeAddress, NodeView};
 
-/// Programs routes from pod CIDRs to nodes. Needed for the route controller.
+/// Manages routes from pod CIDRs to nodes. The route controller needs it.
 #[async_trait]
 pub trait Routes: Send + Sync {
-    /// Lists the routes in this cluster's route table.
+    /// Lists the routes in this cluster's route table. `nodes` helps to map instances to node
+    /// names.
     ///
-    /// Must be complete, or an error: a route that is missing from the list is created again, and a
-    /// listed route without a node is deleted if it lies in the cluster's pod networks. `nodes`
-    /// helps to translate instances to node names. Called at every reconcile.
+    /// Called at every reconcile. The framework creates a route that is missing from the list, and
+    /// deletes a listed route without a node if it is in the cluster's pod networks.
+    ///
+    /// # Errors
+    /// Must return an error if the list would be incomplete.
     async fn list(&self, op: &Op, nodes: &[Arc<NodeView>]) -> Result<Vec<Route>, CloudError>;
 
-    /// Applies changes and returns one result per change, in the same order. Batched where the
-    /// cloud supports it. Creating a route that exists and deleting one that does not exist are
-    /// successes.
+    /// Applies changes, in batches if the cloud supports that. Returns one result per change, in
+    /// the same order.
+    ///
+    /// Must succeed for the creation of a route that exists and the deletion of a route that does
+    /// not.
     async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>>;
 }
 
@@ -31,25 +36,26 @@ pub struct Route {
     /// contain whatever the provider needs to find this route again (the next hop, the table),
     /// because the node may have been deleted by then.
     pub name: Box<str>,
-    /// Name of the target node; `None` when unknown.
+    /// The name of the target node, or `None` if it is unknown.
     pub node: Option<Arc<str>>,
-    /// Node addresses for which the route was created, if the provider compares them (upstream's
-    /// `EnableNodeAddresses`). If they differ from the node's addresses, the route is replaced.
+    /// The node addresses for which the route was created, if the provider compares them
+    /// (upstream's `EnableNodeAddresses`). If they differ from the node's addresses, the framework
+    /// replaces the route.
     pub node_addresses: Option<Vec<NodeAddress>>,
-    /// Destination, in canonical form.
+    /// The destination, in canonical form.
     pub destination: IpNet,
     /// True if the route's target no longer exists.
     pub blackhole: bool,
 }
 
-/// One change of the route table.
+/// A change of the route table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteChange {
     /// Create a route.
     Create {
-        /// Target node.
+        /// The target node.
         node: Arc<NodeView>,
-        /// Destination.
+        /// The destination.
         destination: IpNet,
     },
     /// Delete a route, as listed.

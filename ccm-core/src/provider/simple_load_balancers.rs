@@ -8,8 +8,8 @@
 //! waiting for pending load balancers and the plans are implemented here, once for all such clouds.
 //! If a load balancer consists of several objects, implement [`LoadBalancers`] directly.
 //!
-//! Nothing is remembered between calls. Each call reads the load balancer first. Therefore the next
-//! call continues an interrupted one, and a load balancer that is up to date costs one read.
+//! No state is kept between calls. Each call first reads the load balancer, so it continues an
+//! interrupted call, and a load balancer that is up to date costs one read.
 
 use std::{collections::BTreeSet, hash::Hash, net::IpAddr};
 
@@ -24,53 +24,55 @@ use super::{
 };
 use crate::k8s::{LbStatus, NodeView, ServiceView};
 
-/// Operation of the mutations that create a load balancer. List it, and the next two, in
-/// [`CloudProvider::mutation_operations`](super::CloudProvider::mutation_operations).
+/// The operation of mutations that create a load balancer. A provider must list it, and the next
+/// two, in [`CloudProvider::mutation_operations`](super::CloudProvider::mutation_operations).
 pub const CREATE: &str = "create_load_balancer";
-/// Operation of the mutations that change a load balancer.
+/// The operation of mutations that change a load balancer.
 pub const CHANGE: &str = "change_load_balancer";
-/// Operation of the mutations that delete a load balancer.
+/// The operation of mutations that delete a load balancer.
 pub const DELETE: &str = "delete_load_balancer";
 
-/// Requests of a cloud where a load balancer is one object.
+/// The requests to a cloud where a load balancer is one object.
 #[async_trait]
 pub trait SimpleLoadBalancers: Send + Sync {
-    /// Everything about a load balancer that its Service determines, besides the members: ports,
-    /// allowed clients, settings from annotations. In a canonical form (sorted sets, defaults
-    /// filled in), because it is compared with the observed settings.
+    /// The settings of a load balancer that its Service determines, without the members: ports,
+    /// allowed clients, settings from annotations. They must be in a canonical form, with sorted
+    /// sets and explicit defaults, because they are compared with the observed settings.
     type Settings: PartialEq + Hash + Send + Sync;
 
-    /// Returns the features that the load balancers support. Constant.
+    /// Returns the features that the load balancers support. The result must not change.
     fn support(&self) -> LbSupport;
 
-    /// Returns what [`member`](Self::member) addresses nodes by. Constant; [`NodeTarget::Address`]
-    /// by default.
+    /// Returns the property of nodes from which [`member`](Self::member) derives. The result must
+    /// not change. The default is [`NodeTarget::Address`].
     fn node_target(&self) -> NodeTarget {
         NodeTarget::Address
     }
 
-    /// Parses the settings that a Service requests. Pure.
+    /// Parses the settings that a Service requests. Must be pure.
     ///
     /// # Errors
-    /// All validation errors that prevent the Service from being served as requested.
+    /// Returns all validation errors that prevent the Service from being served as requested.
     fn settings(&self, service: &ServiceView) -> Result<Self::Settings, Vec<FieldError>>;
 
-    /// Returns the cloud's identifier of a node as a member; `None` for a node that cannot be a
-    /// member yet, such as one without provider ID. Pure.
+    /// Returns the cloud's identifier of a node as a member, or `None` for a node that cannot be a
+    /// member yet, such as one without a provider ID. Must be pure.
     fn member(&self, node: &NodeView) -> Option<Box<str>>;
 
-    /// Lists the load balancers whose ownership tags name this cluster ([`Op::cluster_name`]) and,
-    /// if given, this UID. Must be complete, or an error. Additional entries do no harm, because
-    /// the tags are compared again.
+    /// Lists the load balancers whose ownership tags contain this cluster ([`Op::cluster_name`])
+    /// and, if given, this UID. May list more, because the caller compares the tags again.
+    ///
+    /// # Errors
+    /// Must return an error if the list would be incomplete.
     async fn list_load_balancers(
         &self,
         op: &Op,
         uid: Option<&str>,
     ) -> Result<Vec<SimpleLoadBalancer<Self::Settings>>, CloudError>;
 
-    /// Creates a load balancer in one request, with its ownership tags, through [`Op::mutate`] with
-    /// this mutation. Its name must contain the UID and be unique in the cloud, so that a request
-    /// whose answer was lost is not carried out twice.
+    /// Creates a load balancer with its ownership tags in one request, through [`Op::mutate`] with
+    /// this mutation. Its name must contain the UID and be unique in the cloud, so that the cloud
+    /// rejects a second request after the response to the first one was lost.
     async fn create_load_balancer(
         &self,
         op: &Op,
@@ -79,7 +81,7 @@ pub trait SimpleLoadBalancers: Send + Sync {
         desired: &SimpleLoadBalancerSpec<Self::Settings>,
     ) -> Result<SimpleLoadBalancer<Self::Settings>, CloudError>;
 
-    /// Updates a load balancer that is active, settings and members in one request.
+    /// Updates the settings and members of an active load balancer in one request.
     async fn update_load_balancer(
         &self,
         op: &Op,
@@ -88,8 +90,8 @@ pub trait SimpleLoadBalancers: Send + Sync {
         desired: &SimpleLoadBalancerSpec<Self::Settings>,
     ) -> Result<SimpleLoadBalancer<Self::Settings>, CloudError>;
 
-    /// Starts to delete a load balancer, whatever its status. It counts as deleted when it is no
-    /// longer listed.
+    /// Starts the deletion of a load balancer, whatever its status. It counts as deleted when it is
+    /// no longer listed.
     async fn delete_load_balancer(
         &self,
         op: &Op,
@@ -98,32 +100,32 @@ pub trait SimpleLoadBalancers: Send + Sync {
     ) -> Result<(), CloudError>;
 }
 
-/// The cluster and Service that a load balancer belongs to, as its labels say from the creating
-/// request on. Missing labels are empty.
+/// The cluster and the Service that own a load balancer. They are written to its labels by the
+/// request that creates it. A field is empty if the label is missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OwnershipTags {
-    /// Name of the cluster.
+    /// The name of the cluster.
     pub cluster: Box<str>,
-    /// Namespace of the Service.
+    /// The namespace of the Service.
     pub namespace: Box<str>,
-    /// Name of the Service.
+    /// The name of the Service.
     pub service: Box<str>,
-    /// UID of the Service.
+    /// The UID of the Service.
     pub uid: Box<str>,
 }
 
-/// Desired or observed state of a load balancer.
+/// The desired or observed state of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SimpleLoadBalancerSpec<S> {
-    /// What the Service determines. Serialized as fields beside the members.
+    /// The settings that the Service determines. They are serialized as fields beside the members.
     #[serde(flatten)]
     pub settings: S,
-    /// Members, each as [`SimpleLoadBalancers::member`] identifies it.
+    /// The members, each as [`SimpleLoadBalancers::member`] returns it.
     pub members: BTreeSet<Box<str>>,
 }
 
-/// Status of a load balancer.
+/// The status of a load balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProvisioningStatus {
     /// The cloud is still working on it; it cannot be changed now.
@@ -134,20 +136,20 @@ pub enum ProvisioningStatus {
     Deleting,
 }
 
-/// Observed state of a load balancer in the cloud.
+/// The observed state of a load balancer in the cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimpleLoadBalancer<S> {
-    /// Identifier in the cloud.
+    /// Its identifier in the cloud.
     pub id: Box<str>,
-    /// The cluster and Service that it belongs to.
+    /// The cluster and the Service that own it.
     pub owner: OwnershipTags,
-    /// Status.
+    /// Its status.
     pub status: ProvisioningStatus,
-    /// Addresses at which clients reach it; empty while it has none.
+    /// The addresses at which clients reach it. Empty while it has none.
     pub addresses: Vec<IpAddr>,
-    /// When it was created, if the cloud reports it.
+    /// The time of its creation, if the cloud reports it.
     pub created: Option<Timestamp>,
-    /// Observed settings and members.
+    /// The observed settings and members.
     pub current: SimpleLoadBalancerSpec<S>,
 }
 
@@ -163,7 +165,7 @@ impl<T: SimpleLoadBalancers> LoadBalancers for T {
                 backends: BackendKind::Nodes(Vec::new()),
                 digest: Digest::of(&(&service.namespace, &service.name, &service.uid, settings)),
             },
-            Err(mistakes) => ServiceInterpretation::Invalid(mistakes),
+            Err(errors) => ServiceInterpretation::Invalid(errors),
         }
     }
 
@@ -171,7 +173,7 @@ impl<T: SimpleLoadBalancers> LoadBalancers for T {
         SimpleLoadBalancers::node_target(self)
     }
 
-    /// All nodes, as for a valid Service.
+    /// Returns all nodes, as for a valid Service.
     fn backends_of_invalid(&self, _: &ServiceView) -> Option<BackendKind> {
         Some(BackendKind::Nodes(Vec::new()))
     }
@@ -274,7 +276,7 @@ impl<T: SimpleLoadBalancers> Inventory for T {
             && load_balancer.to_owned_object().owner != object.owner
         {
             let message =
-                format!("load balancer {} belongs to another service by now", load_balancer.id);
+                format!("load balancer {} now belongs to another service", load_balancer.id);
             return Err(CloudError::new(ErrorKind::Conflict, message));
         }
         delete_and_wait(self, op, observed).await
@@ -304,7 +306,7 @@ impl<S: PartialEq> SimpleLoadBalancer<S> {
 
     fn pending_reason(&self) -> String {
         let what = match self.status {
-            ProvisioningStatus::Pending => "is being built or changed",
+            ProvisioningStatus::Pending => "is being created or changed",
             ProvisioningStatus::Active => "has no address yet",
             ProvisioningStatus::Deleting => "is being deleted",
         };
@@ -372,7 +374,7 @@ async fn find<T: SimpleLoadBalancers>(
         .find(|balancer| *balancer.owner.uid == *uid))
 }
 
-/// Updates what differs, if the load balancer can be changed now.
+/// Updates the load balancer if it differs from the desired state and can be changed now.
 async fn reconcile<T: SimpleLoadBalancers>(
     cloud: &T,
     op: &Op,
@@ -388,7 +390,8 @@ async fn reconcile<T: SimpleLoadBalancers>(
         .await
 }
 
-/// Starts the deletion if necessary; done when the load balancer is no longer listed.
+/// Starts the deletion if necessary. Returns [`Progress::Done`] when the load balancer is no longer
+/// listed.
 async fn delete_and_wait<T: SimpleLoadBalancers>(
     cloud: &T,
     op: &Op,

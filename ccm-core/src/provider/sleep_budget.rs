@@ -1,26 +1,27 @@
-//! How long one call of a provider may sleep.
+//! The limit of the time that one call of a provider may sleep.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Longest total sleep of one call, because the call occupies a worker.
+/// The maximum total sleep of one call. It is short because the call occupies a worker.
 const MAX_SLEEP: Duration = Duration::from_secs(2);
 
-/// Time that one call has slept.
+/// The time that one call has slept.
 #[derive(Debug, Default)]
 pub(super) struct SleepBudget(Mutex<SleepState>);
 
 #[derive(Debug, Default)]
 struct SleepState {
     spent: Duration,
-    /// When all sleeps that have begun will be over. Overlapping sleeps count once.
+    /// The time when all sleeps that have begun will be over. Overlapping sleeps count once.
     until: Option<Instant>,
 }
 
 impl SleepBudget {
-    /// Begins to sleep for `time`; `false` if that would exceed the limit.
+    /// Counts a sleep of `time` that begins now. Returns false, without counting it, if that would
+    /// exceed the limit.
     pub(super) fn begin(&self, time: Duration) -> bool {
         let now = Instant::now();
         self.0.lock().add(now, now + time, MAX_SLEEP)
@@ -50,8 +51,8 @@ impl SleepBudget {
 }
 
 impl SleepState {
-    /// Counts the part of a sleep that no earlier sleep covers; `false`, without counting it, if
-    /// the total would exceed `max`.
+    /// Counts the part of a sleep that no earlier sleep covers. Returns false, without counting it,
+    /// if the total would exceed `max`.
     fn add(&mut self, from: Instant, to: Instant, max: Duration) -> bool {
         let uncovered_from = self.until.map_or(from, |until| until.max(from));
         let uncovered = to.saturating_duration_since(uncovered_from);

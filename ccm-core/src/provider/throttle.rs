@@ -6,28 +6,28 @@ use tokio::time::Instant;
 
 use super::CloudError;
 
-/// First and longest back-off after a throttled answer without `retry_after`.
-const THROTTLE_MIN: Duration = Duration::from_secs(1);
-const THROTTLE_MAX: Duration = Duration::from_secs(30);
+/// The first and the maximum back-off after a throttled answer without `retry_after`.
+const MIN_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// Back-off of a whole capability after a throttled answer.
+/// The back-off of a whole capability after a throttled answer.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
     until: Option<Instant>,
-    pause: Duration,
-    /// Counts the back-offs. A call that began before the last back-off does not show whether that
-    /// was long enough.
+    /// The length of the last back-off.
+    delay: Duration,
+    /// The number of back-offs. The result of a call that began before the last back-off does not
+    /// show whether that was long enough.
     generation: u64,
 }
 
 impl Throttle {
-    /// Returns the time before which no call should begin.
+    /// Returns the time before which no call should begin, if there is one.
     pub(crate) fn until(&self) -> Option<Instant> {
         self.until
     }
 
-    /// Returns the value that a call that begins now passes to [`record`](Self::record) when it
-    /// ends.
+    /// Returns the generation of a call that begins now, for [`record`](Self::record).
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
@@ -35,25 +35,26 @@ impl Throttle {
     /// Records the end of a call that began in `generation`, with its throttled answer if there was
     /// one.
     pub(crate) fn record(&mut self, generation: u64, throttled: Option<&CloudError>) {
-        let current = generation == self.generation;
+        let is_current = generation == self.generation;
         match throttled {
             Some(error) => {
-                // The delay that the cloud requested was too short the last time.
-                let least = if current {
-                    self.pause * 2
+                // If the call began after the last back-off, that was too short, even if the cloud
+                // itself requested it.
+                let min_delay = if is_current {
+                    self.delay * 2
                 } else {
                     Duration::ZERO
                 };
-                if current {
-                    self.pause = (self.pause * 2).clamp(THROTTLE_MIN, THROTTLE_MAX);
+                if is_current {
+                    self.delay = (self.delay * 2).clamp(MIN_BACKOFF, MAX_BACKOFF);
                     self.generation += 1;
                 }
-                let pause = error
+                let delay = error
                     .retry_after()
-                    .map_or(self.pause, |after| after.max(least.min(self.pause)));
-                self.until = self.until.max(Some(Instant::now() + pause));
+                    .map_or(self.delay, |after| after.max(min_delay.min(self.delay)));
+                self.until = self.until.max(Some(Instant::now() + delay));
             }
-            None if current => (self.until, self.pause) = (None, Duration::ZERO),
+            None if is_current => (self.until, self.delay) = (None, Duration::ZERO),
             None => {}
         }
     }
@@ -89,7 +90,7 @@ mod tests {
         throttle.record(2, Some(&slow));
         assert_eq!(pause(&throttle), Some(Duration::from_secs(9)), "the longest counts");
         throttle.record(3, None);
-        assert_eq!((pause(&throttle), throttle.pause), (None, Duration::ZERO));
+        assert_eq!((pause(&throttle), throttle.delay), (None, Duration::ZERO));
         let short = slow_down().with_retry_after(Duration::from_millis(200));
         throttle.record(3, Some(&short));
         assert_eq!(pause(&throttle), Some(Duration::from_millis(200)), "the cloud's word");

@@ -1,15 +1,15 @@
-//! Shared, read-only cache of one kind of object.
+//! A shared, read-only cache of all objects of one kind.
 //!
-//! A [`Cache`] is filled by a [`Reflector`](super::reflector::Reflector) and read by everything
-//! else. It guarantees:
+//! A [`Reflector`](super::reflector::Reflector) fills a [`Cache`], and everything else reads it.
+//! The cache guarantees:
 //!
-//! - It only holds states that the API server reported. It never goes back to an older state of an
-//!   object, unless the server itself did (etcd restored from a backup): see the reflector.
-//! - Once the cache can be read, handlers receive every difference between two states of the cache
-//!   exactly once and in order. States in between may be missing: an interrupted watch turns ten
+//! - It only contains states that the API server reported. It never goes back to an older state of
+//!   an object, unless the server itself does, because etcd was restored from a backup.
+//! - Handlers receive every difference between two states of the cache exactly once and in order,
+//!   after the cache has changed. They may miss intermediate states: an interrupted watch turns ten
 //!   changes into one.
-//! - An object that was deleted and created again under its name is `Deleted` and then `Added`,
-//!   never `Updated`.
+//! - For an object that was deleted and created again under the same name, handlers receive
+//!   `Deleted` and then `Added`, never `Updated`.
 //! - An object that is not [relevant](CachedObject::is_relevant) is not in the cache. An object
 //!   that stops being relevant is `Deleted` with its last relevant state. An object that becomes
 //!   relevant is `Added`.
@@ -36,14 +36,14 @@ mod tests;
 pub enum Change<T> {
     /// The object is new.
     Added(Arc<T>),
-    /// The object changed, or only its resource version did.
+    /// The object or only its resource version changed.
     Updated {
         /// The state before the change.
         old: Arc<T>,
         /// The state after the change.
         new: Arc<T>,
     },
-    /// The object was deleted. Holds its last known state.
+    /// The object was deleted. Contains its last known state.
     Deleted(Arc<T>),
 }
 
@@ -74,7 +74,7 @@ pub struct Cache<T: CachedObject>(Arc<CacheInner<T>>);
 
 struct CacheInner<T: CachedObject> {
     objects: RwLock<HashMap<Arc<str>, Arc<T>>>,
-    /// Locked during a whole change and its notifications, which keeps them in order.
+    /// Locked during each change and its notifications, so that handlers receive changes in order.
     handlers: Mutex<Vec<Handler<T>>>,
     synced: watch::Sender<bool>,
     decoder: Decoder<T>,
@@ -97,7 +97,7 @@ impl<T: CachedObject> fmt::Debug for Cache<T> {
 }
 
 impl<T: CachedObject> Cache<T> {
-    /// Makes an empty cache that stores these fields of each object.
+    /// Creates an empty cache that stores these fields of each object.
     pub fn new(fields: T::Fields) -> Self {
         Self(Arc::new(CacheInner {
             objects: RwLock::default(),
@@ -139,12 +139,11 @@ impl<T: CachedObject> Cache<T> {
         let _ = synced.wait_for(|s| *s).await;
     }
 
-    /// Calls `handler` with every later change, and at once with `Added` for each object in the
-    /// cache.
+    /// Registers a handler for changes. Calls it at once with `Added` for each object in the cache,
+    /// and later with every change.
     ///
-    /// The handler runs on the reflector's task and blocks it, so it should only put a key into a
-    /// queue and return. It may read the cache. It must not register handlers: that would be a
-    /// deadlock.
+    /// The handler blocks the reflector's task, so it should only put a key into a queue and
+    /// return. It may read the cache. It must not register handlers, which would deadlock.
     pub fn on_change(&self, handler: impl Fn(&Change<T>) + Send + Sync + 'static) {
         let mut handlers = self.0.handlers.lock();
         for object in self.list() {
@@ -161,17 +160,18 @@ impl<T: CachedObject> Cache<T> {
     /// Replaces the state of the cache with a complete list, and notifies the handlers of the
     /// differences.
     pub(crate) fn replace(&self, listed: ListSnapshot<T>) {
-        let ListSnapshot { objects: listed, unreadable, has_unidentified: nameless } = listed;
+        let ListSnapshot { objects: listed, unreadable, has_unidentified } = listed;
         let handlers = self.0.handlers.lock();
         let changes = {
             let mut objects = self.0.objects.write();
             let mut changes = Vec::new();
             objects.retain(|key, old| {
-                let stays = nameless || listed.contains_key(key) || unreadable.contains(&**key);
-                if !stays {
+                let may_exist =
+                    has_unidentified || listed.contains_key(key) || unreadable.contains(&**key);
+                if !may_exist {
                     changes.push(Change::Deleted(old.clone()));
                 }
-                stays
+                may_exist
             });
             for (key, new) in listed {
                 let old = objects.insert(key, new.clone());
@@ -192,8 +192,8 @@ impl<T: CachedObject> Cache<T> {
             let old = self.0.objects.write().insert(new.key(), new.clone());
             push_difference(&mut changes, old, new);
         } else {
-            // Remove it whatever the UID in the cache: only one object of a name exists at a time,
-            // and this is the newest.
+            // Remove the object even if the cached one has another UID. Only one object of a name
+            // exists at a time, and this is its newest state.
             changes.extend(
                 self.0
                     .objects
@@ -205,7 +205,7 @@ impl<T: CachedObject> Cache<T> {
         notify(&handlers, &changes);
     }
 
-    /// Removes an object. An object of the same name with another UID stays, as it is newer.
+    /// Removes an object. Keeps an object of the same name with another UID, because it is newer.
     pub(crate) fn remove(&self, key: &str, uid: &str) {
         let handlers = self.0.handlers.lock();
         let old = {
@@ -221,19 +221,18 @@ impl<T: CachedObject> Cache<T> {
     }
 }
 
-/// A list that is collected object by object. Holds only relevant objects.
+/// A complete list while it is collected object by object. Contains only relevant objects.
 pub(crate) struct ListSnapshot<T> {
     objects: HashMap<Arc<str>, Arc<T>>,
-    /// Keys of objects that exist in a state that could not be decoded. The cache keeps what it has
-    /// of them.
+    /// The keys of objects that could not be decoded. The cache keeps their last states.
     unreadable: HashSet<String>,
-    /// True if an object exists of which not even the key could be decoded. It may be any object
-    /// that seems to be missing.
+    /// True if not even the key of some object could be decoded. That object may be any of those
+    /// that seem to be missing.
     has_unidentified: bool,
 }
 
 impl<T: CachedObject> ListSnapshot<T> {
-    /// Makes an empty list.
+    /// Creates an empty list.
     pub(crate) fn new() -> Self {
         Self {
             objects: HashMap::new(),
@@ -259,9 +258,9 @@ impl<T: CachedObject> ListSnapshot<T> {
         self.objects.remove(key);
     }
 
-    /// Records an object that could not be decoded. Without a key it may be any object that seems
-    /// to be missing, so the cache then removes no objects.
-    pub(crate) fn unreadable(&mut self, key: Option<String>) {
+    /// Records an object that could not be decoded. If its key is unknown, the cache removes no
+    /// objects, because each object that seems to be missing may be this one.
+    pub(crate) fn add_unreadable(&mut self, key: Option<String>) {
         match key {
             Some(key) => drop(self.unreadable.insert(key)),
             None => self.has_unidentified = true,
@@ -279,6 +278,7 @@ impl<T: CachedObject> CacheReader<T> for Cache<T> {
     }
 }
 
+/// Appends the changes that replace `old` by `new`: none if the resource version is the same.
 fn push_difference<T: CachedObject>(
     changes: &mut Vec<Change<T>>,
     old: Option<Arc<T>>,
@@ -294,6 +294,7 @@ fn push_difference<T: CachedObject>(
     }
 }
 
+/// Calls every handler with every change.
 fn notify<T>(handlers: &[Handler<T>], changes: &[Change<T>]) {
     for change in changes {
         for handler in handlers {

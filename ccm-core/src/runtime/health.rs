@@ -1,8 +1,8 @@
-//! Health of the process, as named checks that its parts add and remove.
+//! The health of the process, as named checks that its parts add and remove.
 //!
-//! `docs/decisions/0008-health.md` says what each kind of check decides: only a problem that a
-//! restart can fix fails liveness, and a cloud outage does not make a process unready whose
-//! provider has started.
+//! `docs/decisions/0008-health.md` explains the kinds of checks. Only a problem that a restart can
+//! fix fails liveness, and a cloud outage does not make a process unready once its provider has
+//! started.
 
 use std::{fmt, sync::Arc};
 
@@ -15,16 +15,16 @@ use prometheus::{
 
 use crate::telemetry::metrics::register;
 
-/// Kind of a check, which says what its failure means.
+/// The kind of a check, which determines the effect of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CheckKind {
-    /// The process cannot continue and should be restarted. Fails `/livez`, `/readyz` and
+    /// The process cannot continue and should be restarted. A failure fails `/livez`, `/readyz` and
     /// `/healthz`. Only for the process itself and its lease.
     Live,
-    /// The process does not do its work yet. Fails `/readyz`.
+    /// The process does not do its work yet. A failure fails `/readyz`.
     Ready,
-    /// Work does not get done, for reasons that a restart would not fix. Shown as degraded in
-    /// verbose answers and in the metric `ccm_degraded`. Fails none of these endpoints.
+    /// The process makes no progress, for reasons that a restart would not fix. A failure is shown
+    /// as degraded in verbose responses and in the metric `ccm_degraded`, and fails no endpoint.
     Progress,
 }
 
@@ -48,8 +48,8 @@ pub struct Check {
     run: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
 }
 
-/// Registration of a check. The check is removed when this is dropped.
-#[must_use = "the check is taken away when this is dropped"]
+/// The registration of a check. Dropping it removes the check.
+#[must_use = "the check is removed when this is dropped"]
 pub struct CheckRegistration {
     health: Health,
     id: u64,
@@ -85,7 +85,7 @@ impl Health {
     /// that passes. The checks run when metrics are read.
     ///
     /// # Errors
-    /// When a metric of this name is already registered.
+    /// Returns an error if a metric of this name is already registered.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         let help =
             "Whether a controller gets no work done, cloud outages included: 1 degraded, 0 not.";
@@ -96,20 +96,20 @@ impl Health {
 }
 
 impl Check {
-    /// Returns its kind, which says what a failure means.
+    /// Returns the kind of the check.
     pub fn kind(&self) -> CheckKind {
         self.kind
     }
 
-    /// Returns its name.
+    /// Returns the name of the check.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Runs the check.
+    /// Runs the check. Its error is the reason of the failure.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The problem.
     pub fn run(&self) -> Result<(), String> {
         (self.run)()
     }

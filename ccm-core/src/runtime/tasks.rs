@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::{chain, redacted_panic};
 
-/// Error that ended the tasks.
+/// The error that ended the tasks of a process.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
-    /// A task ended that should run as long as the process.
+    /// A task ended although it should run as long as the process.
     #[error("task {task} ended early")]
     Ended {
         /// Its name.
@@ -27,7 +27,7 @@ pub enum TaskError {
     Failed {
         /// Its name.
         task: &'static str,
-        /// What it returned.
+        /// The error that the task returned.
         source: anyhow::Error,
     },
     /// A task panicked.
@@ -38,23 +38,23 @@ pub enum TaskError {
         /// The message of the panic.
         message: String,
     },
-    /// Tasks did not end in time and were aborted.
+    /// Some tasks did not end in time and were aborted.
     #[error("tasks did not end within {limit:?}: {}", tasks.join(", "))]
     ShutdownTimeout {
-        /// Their names, sorted.
+        /// The names of these tasks, sorted.
         tasks: Vec<&'static str>,
-        /// The time that they had.
+        /// The time in which they had to end.
         limit: Duration,
     },
 }
 
-/// How the tasks of the process ended.
+/// The end of the tasks of a process.
 #[derive(Debug)]
 pub enum TasksExit {
-    /// Stopped on request: every task ended in time.
+    /// The tasks were stopped, and every task ended in time.
     Stopped,
-    /// A task ended early, failed or panicked, which stopped the others; or some tasks did not end
-    /// in time.
+    /// A task ended early, failed or panicked, and the others were stopped. Or some tasks did not
+    /// end in time.
     Failed(TaskError),
 }
 
@@ -67,8 +67,8 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Makes an empty set of tasks that ends when `stop` is cancelled. If a task ends before, the
-    /// set cancels `stop` itself.
+    /// Creates an empty set of tasks that ends when `stop` is cancelled. If a task ends before, the
+    /// set itself cancels `stop`.
     pub fn new(stop: CancellationToken) -> Self {
         Self { set: JoinSet::new(), names: HashMap::new(), stop }
     }
@@ -78,8 +78,8 @@ impl Tasks {
         &self.stop
     }
 
-    /// Starts a task that runs until the stop token is cancelled. If it ends before, that is an
-    /// error of the whole process.
+    /// Starts a task that runs until the stop token is cancelled. If it ends before, the whole
+    /// process has failed.
     pub fn spawn(
         &mut self,
         name: &'static str,
@@ -93,24 +93,28 @@ impl Tasks {
     /// other tasks `limit` to end.
     ///
     /// # Errors
-    /// None: the result is a [`TasksExit`]. If several tasks fail, it has the first failure, since
-    /// the others usually follow from it. All are logged.
+    /// None: a failure is a [`TasksExit`]. If several tasks fail, it contains the first failure,
+    /// which usually causes the others. All failures are logged.
     ///
     /// # Cancellation
     /// Dropping the future aborts every task.
     pub async fn run(mut self, limit: Duration) -> TasksExit {
         let stop = self.stop.clone();
-        let mut failure = tokio::select! {
+        let early_exit = tokio::select! {
             biased;
             () = stop.cancelled() => None,
             error = self.first_exit() => Some(error),
         };
         stop.cancel();
-        self.end(&mut failure, limit).await;
-        failure.map_or(TasksExit::Stopped, TasksExit::Failed)
+        let shutdown_error = self.wait_or_abort(limit).await;
+        match early_exit.or(shutdown_error) {
+            None => TasksExit::Stopped,
+            Some(error) => TasksExit::Failed(error),
+        }
     }
 
-    /// Waits for the first task that ends. Never returns if there are no tasks.
+    /// Waits for the first task that ends, and returns its error. Never returns if there are no
+    /// tasks.
     async fn first_exit(&mut self) -> TaskError {
         match self.set.join_next_with_id().await {
             None => std::future::pending().await,
@@ -123,24 +127,28 @@ impl Tasks {
         }
     }
 
-    /// Waits up to `limit` for all tasks, then aborts those that are left.
-    async fn end(&mut self, failure: &mut Option<TaskError>, limit: Duration) {
-        let all = async {
+    /// Waits up to `limit` for all tasks, then aborts those that still run. Returns the first
+    /// error.
+    async fn wait_or_abort(&mut self, limit: Duration) -> Option<TaskError> {
+        let mut first_error = None;
+        let all_ended = async {
             while let Some(result) = self.set.join_next_with_id().await {
                 if let (_, Some(error)) = self.classify_exit(result) {
                     log(&error);
-                    failure.get_or_insert(error);
+                    first_error.get_or_insert(error);
                 }
             }
         };
-        if timeout(limit, all).await.is_err() {
+        if timeout(limit, all_ended).await.is_err() {
             let error = TaskError::ShutdownTimeout { tasks: self.running(), limit };
             log(&error);
-            failure.get_or_insert(error);
+            first_error.get_or_insert(error);
             self.set.shutdown().await;
         }
+        first_error
     }
 
+    /// Returns the name of a task that ended, and its error if it failed, panicked or was aborted.
     fn classify_exit(
         &mut self,
         result: Result<(Id, anyhow::Result<()>), JoinError>,
@@ -158,14 +166,15 @@ impl Tasks {
                     task,
                     message: redacted_panic(&*payload).into_owned(),
                 }),
-                // The task was aborted. Nothing but this module can do that, so this is not
-                // expected.
+                // The task was aborted. Only this module could have done that, and it does so only
+                // at the very end.
                 Err(_) => Some(TaskError::Ended { task }),
             },
         };
         (task, error)
     }
 
+    /// Returns the sorted names of the tasks that have not ended.
     fn running(&self) -> Vec<&'static str> {
         let mut names: Vec<_> = self.names.values().copied().collect();
         names.sort_unstable();

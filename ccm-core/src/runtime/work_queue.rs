@@ -1,8 +1,9 @@
-//! A work queue of keys, with delays and back-off. Each key is queued at most once and processed by
-//! at most one worker at a time.
+//! A work queue of keys, with delays and back-off.
+//!
+//! Each key is queued at most once, and at most one worker processes it at a time.
 //!
 //! The semantics are those of client-go's rate-limited work queue, except that the caller computes
-//! the delays: only the code that saw an error knows what it means.
+//! the delays, because only the code that saw an error knows what it means.
 
 use std::{
     cmp::Reverse,
@@ -17,8 +18,8 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::telemetry::queue::{QueueMetrics, QueueSeries, QueueSnapshot, QueueStats};
 
-/// Maximum delay of a key. Keeps the sum of clock and delay in range, whatever delay a server
-/// requests.
+/// The maximum delay of a key. It keeps the sum of the current time and the delay in range,
+/// whatever delay a server requests.
 const MAX_DELAY: Duration = Duration::from_secs(24 * 3600);
 
 /// A queue of keys to process. Clones share one queue.
@@ -36,12 +37,12 @@ struct QueueInner<K> {
 #[derive(Debug)]
 struct QueueState<K> {
     ready: VecDeque<K>,
-    /// Keys to process, with the time when they were added: the keys in `ready`, and keys that were
-    /// added again while a worker processes them.
+    /// The keys to process, with the time when each was added. These are the keys in `ready` and
+    /// the keys that were added again while a worker processes them.
     dirty: HashMap<K, Instant>,
-    /// Keys that a worker processes, with the start time.
+    /// The keys that workers process, with the time when each was taken.
     in_progress: HashMap<K, Instant>,
-    /// When each delayed key is due. `timers` may hold outdated entries for it.
+    /// The time when each delayed key is due. `timers` may also contain outdated entries.
     due: HashMap<K, Instant>,
     timers: BinaryHeap<Reverse<(Instant, u64)>>,
     timer_keys: HashMap<u64, K>,
@@ -63,7 +64,7 @@ impl<K: Clone + Eq + Hash> Default for WorkQueue<K> {
 }
 
 impl<K: Clone + Eq + Hash> WorkQueue<K> {
-    /// Makes an empty queue without metrics.
+    /// Creates an empty queue without metrics.
     pub fn new() -> Self {
         let state = QueueState {
             ready: VecDeque::new(),
@@ -81,7 +82,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         }
     }
 
-    /// Makes an empty queue with metrics under this name.
+    /// Creates an empty queue with metrics under this name.
     pub fn named(name: &'static str, metrics: &QueueMetrics) -> Self
     where
         K: Send + 'static,
@@ -92,15 +93,15 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         queue
     }
 
-    /// Queues a key. A key that is queued already keeps its position. A key that a worker processes
-    /// is queued again after [`done`](Self::done).
+    /// Queues a key. A key that is already queued keeps its position. A key that a worker processes
+    /// is queued again when the worker calls [`done`](Self::done).
     pub fn add(&self, key: K) {
         self.inner.state.lock().add(key);
         self.inner.wake.notify_one();
     }
 
-    /// Queues a key after `delay`. Of several delays the earliest counts. [`add`](Self::add)
-    /// overrides them.
+    /// Queues a key after `delay`. If a key has several delays, the earliest counts, and
+    /// [`add`](Self::add) overrides it.
     pub fn add_after(&self, key: K, delay: Duration) {
         if delay.is_zero() {
             return self.add(key);
@@ -131,7 +132,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         *count
     }
 
-    /// Resets the failures of a key. Its delay stays.
+    /// Resets the failures of a key. Keeps its delay.
     pub fn succeeded(&self, key: &K) {
         self.inner.state.lock().failures.remove(key);
     }
@@ -154,10 +155,10 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         state.due.remove(key);
     }
 
-    /// Waits for the next key. The caller processes it alone until [`done`](Self::done).
+    /// Waits for the next key. No other worker gets it until the caller calls [`done`](Self::done).
     ///
     /// # Cancellation
-    /// Safe: a dropped future takes no key.
+    /// Dropping the future loses no key.
     pub async fn get(&self) -> K {
         loop {
             let woken = self.inner.wake.notified();
@@ -186,12 +187,12 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         }
     }
 
-    /// Ends the processing of a key.
+    /// Ends the processing of a key, and queues it again if it was added meanwhile.
     pub fn done(&self, key: &K) {
         let mut state = self.inner.state.lock();
-        let since = state.in_progress.remove(key);
-        if let (Some(since), Some(series)) = (since, &state.series) {
-            series.working.observe(since.elapsed().as_secs_f64());
+        let taken_at = state.in_progress.remove(key);
+        if let (Some(taken_at), Some(series)) = (taken_at, &state.series) {
+            series.working.observe(taken_at.elapsed().as_secs_f64());
         }
         if state.dirty.contains_key(key) {
             state.ready.push_back(key.clone());
@@ -226,8 +227,8 @@ impl<K: Clone + Eq + Hash> QueueState<K> {
         }
     }
 
-    /// Removes outdated timers when more than half are outdated. Otherwise they would stay until
-    /// their time, which may be hours away.
+    /// Removes outdated timers if more than half of them are outdated. Otherwise they would use
+    /// memory until their time, which may be hours away.
     fn drop_stale_timers(&mut self) {
         if self.timers.len() <= 2 * self.due.len() + 64 {
             return;
@@ -250,14 +251,15 @@ impl<K: Clone + Eq + Hash> QueueState<K> {
     fn take(&mut self) -> Option<K> {
         let key = self.ready.pop_front()?;
         let now = Instant::now();
-        let since = self.dirty.remove(&key);
-        if let (Some(since), Some(series)) = (since, &self.series) {
-            series.waiting.observe((now - since).as_secs_f64());
+        let added_at = self.dirty.remove(&key);
+        if let (Some(added_at), Some(series)) = (added_at, &self.series) {
+            series.waiting.observe((now - added_at).as_secs_f64());
         }
         self.in_progress.insert(key.clone(), now);
         Some(key)
     }
 
+    /// Queues the keys whose delay is over.
     fn move_due_to_ready(&mut self, now: Instant) {
         while let Some(Reverse((at, timer))) = self.timers.peek().copied() {
             // A timer is outdated if its key was added or rescheduled meanwhile.
@@ -296,27 +298,30 @@ impl<K: Send> QueueStats for QueueInner<K> {
 
 /// Exponential back-off with a maximum and jitter.
 ///
-/// The values are those of each controller: a constant `BACKOFF` beside its retries, for example in
+/// Each controller has its own values, in a constant `BACKOFF` such as the one in
 /// `controllers/service/sync_error.rs`.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
-    /// Delay after the first failure.
+    /// The delay after the first failure. It doubles with each further failure.
     pub first: Duration,
-    /// Maximum delay, before jitter.
+    /// The maximum delay, without jitter.
     pub cap: Duration,
 }
 
 impl Backoff {
-    /// Returns the delay after `failures` failures in a row (1 is the first). It is lengthened by
-    /// up to a tenth, so that many keys that failed together are not retried together.
+    /// Returns the delay after `failures` failures in a row, lengthened at random by up to a tenth.
+    ///
+    /// The jitter keeps keys that failed together from being retried together.
     pub fn delay(&self, failures: u32) -> Duration {
         let base = self.base(failures);
         base + base.mul_f64(rand::random_range(0.0..0.1))
     }
 
     /// Returns the delay after `failures` failures in a row, lengthened by up to a tenth so that
-    /// many keys become due at the same time. For work that is cheaper in batches. `elapsed` is the
-    /// time since a start time that all keys share.
+    /// many keys become due at the same time.
+    ///
+    /// Use it for work that is cheaper in batches. `elapsed` is the time since a start time that
+    /// all keys share.
     pub fn shared_delay(&self, failures: u32, elapsed: Duration) -> Duration {
         let base = self.base(failures);
         let step = (base / 10).max(Duration::from_nanos(1));

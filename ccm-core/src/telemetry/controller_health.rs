@@ -10,13 +10,13 @@ use std::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Failures in a row that make a controller degraded. One or two are normal.
+/// The number of failures in a row that make a controller degraded. One or two are normal.
 const FAILURES: u32 = 3;
-/// How long these failures must also have lasted, so that a short outage during a burst of work
-/// does not count.
+/// The minimum time that these failures must have lasted, so that a short outage during a burst of
+/// work does not count.
 const MIN_FAILING_TIME: Duration = Duration::from_secs(60);
-/// How long one reconcile may run. Provider calls have much shorter deadlines, so a reconcile that
-/// runs longer hangs.
+/// The maximum time of one reconcile. Provider calls have much shorter deadlines, so a reconcile
+/// that runs longer must hang.
 const MAX_RECONCILE_TIME: Duration = Duration::from_secs(600);
 
 /// Running reconciles and recent failures of each controller. Clones share their state.
@@ -25,12 +25,12 @@ pub struct ControllerHealth(Arc<Mutex<BTreeMap<&'static str, ControllerRecord>>>
 
 #[derive(Debug, Default)]
 struct ControllerRecord {
-    /// Start time of each running reconcile, by its ID.
+    /// The start time of each running reconcile, by its ID.
     running: HashMap<u64, Instant>,
     next: u64,
     /// Failures since the last reconcile that did not fail.
     failures: u32,
-    /// When the first of these failures ended.
+    /// The time when the first of these failures ended.
     failing_since: Option<Instant>,
 }
 

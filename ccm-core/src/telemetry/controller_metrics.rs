@@ -12,20 +12,20 @@ use super::{
 };
 use crate::{config::controller_names as names, telemetry::controller_health::ControllerHealth};
 
-/// Metrics that all controllers share: queues, reconciles, and writes that were not needed.
+/// The metrics that all controllers share: queues, reconciles, and writes that were not needed.
 /// Registered once per process.
 #[derive(Clone, Debug)]
 pub struct ControllerMetrics {
     /// Work queues.
     pub queues: QueueMetrics,
-    /// Whether reconciles succeed, for the health checks of the process.
+    /// True if reconciles succeed, for the health checks of the process.
     pub progress: ControllerHealth,
     reconciles: IntCounterVec,
     duration: HistogramVec,
     saved: IntCounterVec,
 }
 
-/// Result of a reconcile.
+/// The result of a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReconcileOutcome {
     /// The object is up to date, whether it was changed or not.
@@ -48,10 +48,10 @@ impl ReconcileOutcome {
     }
 }
 
-/// Kind of a write to the API server that is skipped if nothing would change.
+/// The kind of a write to the API server that is skipped if nothing would change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SkippedWrite {
-    /// Addresses of a Node, in the periodic comparison.
+    /// The addresses of a Node, in the periodic comparison.
     NodeAddresses,
     /// Additional labels of a Node, in the periodic comparison.
     NodeLabels,
@@ -87,7 +87,7 @@ const CONTROLLERS: [&str; 5] = [
     names::SERVICE_LB,
 ];
 
-/// Buckets in seconds, from a sync without requests to a call that reaches its deadline.
+/// The buckets in seconds, from a sync without requests to a call that reaches its deadline.
 const SECONDS: [f64; 10] = [0.001, 0.01, 0.05, 0.25, 1.0, 2.5, 10.0, 30.0, 60.0, 120.0];
 
 impl ControllerMetrics {
@@ -95,7 +95,7 @@ impl ControllerMetrics {
     /// `ccm_reconcile_duration_seconds{controller}` and `ccm_api_writes_saved_total{write}`.
     ///
     /// # Errors
-    /// When a name is taken.
+    /// Returns an error if a name is taken.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let duration = HistogramVec::new(
             HistogramOpts::new("ccm_reconcile_duration_seconds", "Duration of reconciles.")
@@ -163,7 +163,7 @@ pub(crate) fn record_reason(reason: &'static str) {
     Span::current().record("reason", reason);
 }
 
-/// Makes the span of a call of the provider.
+/// Creates the span of a call of the provider.
 pub(crate) fn call_span(operation: &'static str) -> Span {
     tracing::info_span!("cloud_call", operation)
 }

@@ -46,7 +46,7 @@ impl Default for JsonLines {
 }
 
 impl JsonLines {
-    /// Makes a format that uses the wall clock.
+    /// Creates a format that uses the wall clock.
     pub fn new() -> Self {
         Self { now: SystemTime::now }
     }

@@ -85,7 +85,7 @@ impl Verbosity {
     }
 }
 
-/// Makes the dispatcher of all log messages, which writes them to `writer` as `config` says, and
+/// Creates the dispatcher of all log messages, which writes them to `writer` as `config` says, and
 /// the handle that changes its verbosity later.
 ///
 /// Changes no global state: a binary passes the dispatcher to
@@ -221,7 +221,7 @@ fn library_level(verbosity: u32) -> LevelFilter {
     }
 }
 
-/// Returns whether a module logs responses that may contain credentials.
+/// Returns true if a module logs responses that may contain credentials.
 fn logs_response_bodies(module: &str) -> bool {
     module == REPEATS
         || CRATES_LOGGING_RESPONSES.iter().any(|name| {
@@ -242,7 +242,7 @@ fn is_library(module: &str) -> bool {
     })
 }
 
-/// Returns whether `text` matches `pattern`, in which `*` matches any text and `?` one character.
+/// Returns true if `text` matches `pattern`, in which `*` matches any text and `?` one character.
 fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), text.chars().collect());

@@ -10,7 +10,7 @@ use prometheus::{IntCounterVec, Opts, Registry, core::Collector};
 /// Registers a collector and returns it.
 ///
 /// # Errors
-/// When another collector has the same name.
+/// Returns an error if another collector has the same name.
 pub fn register<C: Collector + Clone + 'static>(
     registry: &Registry,
     collector: C,
@@ -22,7 +22,7 @@ pub fn register<C: Collector + Clone + 'static>(
 /// Registers counters whose labels have only these values, and creates all series.
 ///
 /// # Errors
-/// When another collector has the same name.
+/// Returns an error if another collector has the same name.
 pub fn counters(
     registry: &Registry,
     name: &str,

@@ -20,7 +20,7 @@ const TICKS: f64 = 100.0;
 /// this build does not know, are empty.
 ///
 /// # Errors
-/// When the name is already registered.
+/// Returns an error if the name is already registered.
 pub fn register_build_info(
     registry: &Registry,
     version: &str,
@@ -54,7 +54,7 @@ pub fn register_build_info(
 /// none of them.
 ///
 /// # Errors
-/// When a name is already registered.
+/// Returns an error if a name is already registered.
 pub fn register_process(registry: &Registry) -> prometheus::Result<()> {
     registry.register(Box::new(Process::new()?))
 }
@@ -142,7 +142,7 @@ impl Collector for Process {
     }
 }
 
-/// Makes a counter family with the given value.
+/// Creates a counter family with the given value.
 fn counter(family: &Gauge, value: f64) -> MetricFamily {
     let mut counter = Counter::default();
     counter.set_value(value);

@@ -15,7 +15,7 @@ use prometheus::{
 
 use super::metrics::register;
 
-/// Metrics of all work queues, with the names and buckets of Go's
+/// The metrics of all work queues, with the names and buckets of Go's
 /// (`k8s.io/component-base/metrics/prometheus/workqueue` v0.37), and two of ours. Registered once
 /// per process.
 ///
@@ -44,14 +44,14 @@ pub(crate) struct QueueSeries {
     pub(crate) retries: IntCounter,
 }
 
-/// State of a queue when metrics are read.
+/// The state of a queue when metrics are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct QueueSnapshot {
-    /// Number of queued keys.
+    /// The number of queued keys.
     pub(crate) depth: usize,
-    /// Number of deferred keys.
+    /// The number of deferred keys.
     pub(crate) delayed: usize,
-    /// How long the oldest queued key has waited.
+    /// The time for which the oldest queued key has waited.
     pub(crate) oldest: Duration,
     /// Sum of the processing times so far of all keys being processed.
     pub(crate) unfinished: Duration,
@@ -71,7 +71,7 @@ impl QueueMetrics {
     /// `workqueue_retries_total`, `ccm_workqueue_delayed` and `ccm_workqueue_oldest_seconds`.
     ///
     /// # Errors
-    /// When a name is already registered.
+    /// Returns an error if a name is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         Ok(Self {
             adds: counter(

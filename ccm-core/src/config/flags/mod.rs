@@ -57,14 +57,14 @@ impl Flag {
         }
     }
 
-    /// Makes a provider's own flag with a value. Its text is in
+    /// Creates a provider's own flag with a value. Its text is in
     /// [`Config::extra`](super::Config::extra).
     #[must_use]
     pub const fn provider(name: &'static str, default: &'static str, help: &'static str) -> Self {
         Self::new(name, Group::Provider, FlagTarget::Extra { switch: false }, default, help)
     }
 
-    /// Makes a provider's own flag that is on or off, off by default: `true` or `false` in
+    /// Creates a provider's own flag that is on or off, off by default: `true` or `false` in
     /// [`Config::extra`](super::Config::extra).
     #[must_use]
     pub const fn provider_switch(name: &'static str, help: &'static str) -> Self {
@@ -77,8 +77,8 @@ impl Flag {
         Self::new(name, Group::Provider, FlagTarget::Extra { switch: true }, "true", help)
     }
 
-    /// Makes a provider's own flag that may be repeated, each time with one value. Its texts are in
-    /// [`Config::extra_lists`](super::Config::extra_lists).
+    /// Creates a provider's own flag that may be repeated, each time with one value. Its texts are
+    /// in [`Config::extra_lists`](super::Config::extra_lists).
     #[must_use]
     pub const fn provider_list(name: &'static str, help: &'static str) -> Self {
         Self::new(name, Group::Provider, FlagTarget::ExtraList, "", help)
@@ -90,8 +90,8 @@ impl Flag {
     }
 
     /// Marks the flag as permanently without effect, and says why.
-    const fn without_effect(mut self, why: &'static str) -> Self {
-        self.support = FlagSupport::NoEffect(why);
+    const fn without_effect(mut self, reason: &'static str) -> Self {
+        self.support = FlagSupport::NoEffect(reason);
         self
     }
 
@@ -106,7 +106,7 @@ impl Flag {
     }
 }
 
-/// Makes a flag of upstream's generic group, to which flags of several files belong.
+/// Creates a flag of upstream's generic group, to which flags of several files belong.
 const fn generic(
     name: &'static str,
     target: FlagTarget,
@@ -116,7 +116,7 @@ const fn generic(
     Flag::new(name, Group::Generic, target, default, help)
 }
 
-/// Whether setting a flag has an effect.
+/// True if setting a flag has an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FlagSupport {
     /// It has an effect.
@@ -125,7 +125,7 @@ pub(super) enum FlagSupport {
     NoEffect(&'static str),
 }
 
-/// Groups of flags, in the order in which help shows them. Names are upstream's.
+/// The groups of flags, in the order in which help shows them. Names are upstream's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Group {
     Generic,

@@ -29,7 +29,7 @@ use crate::error::chain;
 
 /// A connection that is idle for this long is probed with TCP keepalive.
 const KEEPALIVE: Duration = Duration::from_secs(10);
-/// Interval between keepalive probes, and how many of them may stay unanswered.
+/// The interval between keepalive probes, and how many of them may stay unanswered.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_RETRIES: u32 = 3;
 /// How long the answer to a ping on an HTTP/2 connection may take. Pings are sent every
@@ -39,13 +39,13 @@ const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// without closing the connection (a firewall that dropped its state, a machine that lost power) is
 /// detected within 25 s, whether the connection is idle or not.
 const USER_TIMEOUT: Duration = Duration::from_secs(25);
-/// Timeout of connecting; kube's default.
+/// The timeout of connecting; kube's default.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Sends requests with fixed credentials, over connections of its own.
 type Connections = BoxCloneService<Request<Body>, Response<Incoming>, BoxError>;
 
-/// Makes a client as [`kube::Client::try_from`] does, with proxies, with detection of dead
+/// Creates a client as [`kube::Client::try_from`] does, with proxies, with detection of dead
 /// connections, and with credentials that are reloaded from their files.
 ///
 /// After a file has changed, the next request uses new connections with the new contents. Requests
@@ -125,7 +125,7 @@ fn connect(config: &kube::Config) -> kube::Result<Connections> {
     }
 }
 
-/// Returns whether a proxy can be used. Its address may contain credentials.
+/// Returns true if a proxy can be used. Its address may contain credentials.
 pub(crate) fn is_proxy(url: &Uri) -> bool {
     let any = Uri::from_static("https://kubernetes.default.svc");
     let schemes = ["http", "https", "socks5", "socks5h"];

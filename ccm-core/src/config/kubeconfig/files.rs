@@ -17,7 +17,7 @@ use tokio::time::Instant;
 /// reads certificates every five minutes and tokens every minute.
 pub(super) const RELOAD_INTERVAL: Duration = Duration::from_secs(20);
 
-/// Configuration of an API client. Clones share the last read contents of the files.
+/// The configuration of an API client. Clones share the last read contents of the files.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
     /// The configuration, which still names files instead of containing their contents.
@@ -25,7 +25,7 @@ pub struct ClientConfig {
     files: Arc<CredentialFiles>,
 }
 
-/// Source of a configuration, as errors and logs name it.
+/// The source of a configuration, as errors and logs name it.
 pub(super) struct Origin {
     /// The flag with its value, or the ServiceAccount.
     pub(super) source: String,
@@ -33,7 +33,7 @@ pub(super) struct Origin {
     pub(super) user: String,
 }
 
-/// Why a file cannot be used. Contains nothing of its contents.
+/// The error of a file that cannot be used. Contains no part of the file's contents.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {path} of {owner} {reason}")]
 pub(super) struct UnusableFile {
@@ -43,7 +43,7 @@ pub(super) struct UnusableFile {
     reason: String,
 }
 
-/// Purpose of a file.
+/// The purpose of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     CaBundle,
@@ -63,8 +63,8 @@ struct File {
 struct CredentialFiles {
     source: String,
     files: Vec<File>,
-    /// Configuration for testing the files' contents, since one part may be in-line: a key without
-    /// its certificate, for example.
+    /// The configuration for testing the files' contents, since one part may be in-line: a key
+    /// without its certificate, for example.
     base: kube::Config,
     state: Mutex<State>,
 }
@@ -119,7 +119,7 @@ impl ClientConfig {
         Ok(Self { kube, files: Arc::new(files) })
     }
 
-    /// Makes a configuration that names no files.
+    /// Creates a configuration that names no files.
     pub(super) fn without_files(kube: kube::Config) -> Self {
         let files = CredentialFiles::unread(String::new(), Vec::new(), kube.clone());
         Self { kube, files: Arc::new(files) }
@@ -195,7 +195,7 @@ fn fill(mut config: kube::Config, credentials: &Credentials) -> kube::Config {
 }
 
 impl CredentialFiles {
-    /// Makes the files before they are read for the first time.
+    /// Creates the files before they are read for the first time.
     fn unread(source: String, files: Vec<File>, base: kube::Config) -> Self {
         let state = State {
             last_good: Arc::default(),

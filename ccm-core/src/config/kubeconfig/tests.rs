@@ -11,7 +11,7 @@ fn product() -> Product {
     }
 }
 
-/// Directory that goes when the test ends.
+/// The directory that goes when the test ends.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -261,7 +261,7 @@ fn the_proxy_of_the_environment_is_found_by_gos_rules() {
     );
     let error = wrong.unwrap_err().to_string();
     assert!(
-        error.starts_with("HTTPS_PROXY is no address of a proxy") && !error.contains(TOKEN),
+        error.starts_with("HTTPS_PROXY is not the address of a proxy") && !error.contains(TOKEN),
         "{error}"
     );
 }

@@ -5,16 +5,16 @@ use crate::config::{Config, ConfigError, cipher_suites};
 
 pub(super) fn check(config: &Config, errors: &mut Vec<ConfigError>) {
     let serving = &config.serving;
-    if let Err(why) = cipher_suites::cipher_suites(&serving.tls_cipher_suites) {
-        errors.push(rejected("tls-cipher-suites", &serving.tls_cipher_suites.join(","), why));
+    if let Err(reason) = cipher_suites::cipher_suites(&serving.tls_cipher_suites) {
+        errors.push(rejected("tls-cipher-suites", &serving.tls_cipher_suites.join(","), reason));
     }
-    if let Err(why) = cipher_suites::key_exchanges(&serving.tls_curve_preferences) {
+    if let Err(reason) = cipher_suites::key_exchanges(&serving.tls_curve_preferences) {
         let numbers: Vec<_> = serving
             .tls_curve_preferences
             .iter()
             .map(ToString::to_string)
             .collect();
-        errors.push(rejected("tls-curve-preferences", &numbers.join(","), why));
+        errors.push(rejected("tls-curve-preferences", &numbers.join(","), reason));
     }
 }
 

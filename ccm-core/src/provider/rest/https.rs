@@ -1,4 +1,4 @@
-//! HTTP and HTTPS over sockets.
+//! A transport for HTTP and HTTPS.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -10,14 +10,13 @@ use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use super::Transport;
 use crate::{error::BoxError, provider::CloudError};
 
-/// Timeout of connecting, and of a whole request with its response.
-const CONNECT: Duration = Duration::from_secs(10);
-const REQUEST: Duration = Duration::from_secs(30);
-/// Maximum size of a response: a listing of a thousand objects is a few megabytes.
+/// The timeout of connecting, and that of a whole request with its response.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum size of a response. A listing of a thousand objects has a few megabytes.
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
-/// HTTP and HTTPS over sockets. Connections are reused, redirects are not followed, and nothing is
-/// sent twice.
+/// A transport for HTTP and HTTPS. It reuses connections, follows no redirects and never retries.
 ///
 /// Trusts the system's certificate authorities, or those in the file that the environment variable
 /// `SSL_CERT_FILE` names. Uses the proxies of the usual variables (`HTTPS_PROXY`, `NO_PROXY`, …),
@@ -29,18 +28,16 @@ pub struct Https {
 }
 
 impl Https {
-    /// Makes a client that sends `agent`, such as `ccm-shelf/v0.1.0`, as its user agent.
+    /// Creates a transport that sends `agent`, such as `ccm-shelf/v0.1.0`, as its user agent.
     ///
     /// # Errors
-    /// An agent that cannot be sent in a header.
+    /// Returns an error if `agent` cannot be sent in a header.
     pub fn new(agent: &str) -> Result<Self, BoxError> {
         let mut roots = RootCertStore::empty();
         let (added, _) =
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if added == 0 {
-            tracing::warn!(
-                "the system has no authorities, so that no server is trusted over HTTPS"
-            );
+            tracing::warn!("the system has no CA certificates; HTTPS requests will fail");
         }
         let mut tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()?
@@ -69,8 +66,8 @@ fn client_builder(tls: ClientConfig, agent: &str) -> reqwest::ClientBuilder {
         .tls_backend_preconfigured(tls)
         .redirect(reqwest::redirect::Policy::none())
         .retry(reqwest::retry::never())
-        .connect_timeout(CONNECT)
-        .timeout(REQUEST)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .timeout(REQUEST_TIMEOUT)
         .user_agent(agent)
 }
 
@@ -78,23 +75,23 @@ fn client_builder(tls: ClientConfig, agent: &str) -> reqwest::ClientBuilder {
 impl Transport for Https {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, CloudError> {
         let what = format!("{} {}", request.method(), request.uri().path());
-        let lost = |error: reqwest::Error| {
-            let how = if error.is_timeout() {
+        let transport_error = |error: reqwest::Error| {
+            let message = if error.is_timeout() {
                 "no answer in time"
             } else {
                 "no answer"
             };
-            CloudError::transient(format!("{what}: {how}")).with_source(error.without_url())
+            CloudError::transient(format!("{what}: {message}")).with_source(error.without_url())
         };
         let client = self.client(request.uri().host().unwrap_or_default());
         let mut answer = client
-            .execute(request.try_into().map_err(lost)?)
+            .execute(request.try_into().map_err(transport_error)?)
             .await
-            .map_err(lost)?;
+            .map_err(transport_error)?;
         let status = answer.status();
         let headers = answer.headers().clone();
         let mut body = BytesMut::new();
-        while let Some(chunk) = answer.chunk().await.map_err(lost)? {
+        while let Some(chunk) = answer.chunk().await.map_err(transport_error)? {
             if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
                 return Err(CloudError::transient(format!(
                     "{what}: the answer is longer than {MAX_RESPONSE_BYTES} bytes"

@@ -10,20 +10,20 @@ use super::{
 };
 use crate::{provider::MAX_RETRY_AFTER, write_gate::NotLeader};
 
-/// Error of a request to the API server.
+/// The error of a request to the API server.
 ///
-/// `Display` says in one line what was requested and why it failed. For a missing permission it
-/// names the RBAC rule.
+/// `Display` prints in one line what was requested and the cause of the failure. For a missing
+/// permission it names the RBAC rule.
 #[derive(Clone, Debug)]
 pub struct ApiError {
-    /// Kind of the error, by which the caller decides what to do.
+    /// The kind of the error, which tells the caller what to do.
     pub kind: ApiErrorKind,
     details: Box<ErrorDetails>,
 }
 
 #[derive(Clone, Debug)]
 struct ErrorDetails {
-    target: RequestInfo,
+    request: RequestInfo,
     message: String,
     reason: String,
     code: Option<u16>,
@@ -31,19 +31,19 @@ struct ErrorDetails {
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
-/// Kind of an [`ApiError`].
+/// The kind of an [`ApiError`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiErrorKind {
     /// 404: the object does not exist.
     NotFound,
-    /// 409: the object was changed meanwhile, exists already ([`ApiError::reason`]
+    /// 409: the object was changed concurrently or already exists ([`ApiError::reason`]
     /// `AlreadyExists`), or a precondition failed. Read the object and decide again.
     Conflict,
-    /// A `test` or another operation of a JSON Patch did not match the object. Read the object and
-    /// decide again.
+    /// 422 without details: a `test` or another operation of a JSON Patch did not match the object.
+    /// Read the object and decide again.
     ///
-    /// As observed on 1.36.3, the server answers 422 without any details, which it never does when
-    /// validation fails.
+    /// This was observed on Kubernetes 1.36.3. If validation fails, the server always sends
+    /// details.
     TestFailed,
     /// 422: validation rejected the object. A retry does not help.
     Invalid(Vec<Cause>),
@@ -55,27 +55,27 @@ pub enum ApiErrorKind {
     Throttled,
     /// 410: the resource version or the continue token has expired. List again.
     Gone,
-    /// The write gate was closed; nothing was sent.
+    /// The write gate was closed, and nothing was sent.
     NotLeader,
-    /// No answer before the deadline. A write may have taken effect.
+    /// No response arrived before the deadline. A write may have taken effect.
     Timeout,
-    /// The client was shut down while the request waited; nothing was sent.
+    /// The client was shut down while the request waited, and nothing was sent.
     Canceled,
-    /// No connection, or a server error (5xx). A write may have taken effect.
+    /// 5xx, or no connection to the server. A write may have taken effect.
     Unavailable,
-    /// Anything else.
+    /// Any other error.
     Other,
 }
 
 impl ApiError {
-    /// Makes an error of the client itself.
+    /// Creates an error that the client itself detected.
     pub(crate) fn local(
         kind: ApiErrorKind,
-        target: RequestInfo,
+        request: RequestInfo,
         message: impl Into<String>,
     ) -> Self {
         let details = ErrorDetails {
-            target,
+            request,
             message: message.into(),
             reason: String::new(),
             code: None,
@@ -92,10 +92,10 @@ impl ApiError {
         self
     }
 
-    /// Makes the error for an answer of the server. `json_patch`: whether the request was a JSON
+    /// Creates an error from an error response. `json_patch` is true if the request was a JSON
     /// Patch.
     pub(crate) fn from_response(
-        target: RequestInfo,
+        request: RequestInfo,
         code: StatusCode,
         status: Status,
         retry_after: Option<Duration>,
@@ -106,7 +106,7 @@ impl ApiError {
             .map(|after| after.min(MAX_RETRY_AFTER));
         let kind = classify(code, &status, json_patch);
         let details = ErrorDetails {
-            target,
+            request,
             message: status.message,
             reason: status.reason,
             code: Some(code.as_u16()),
@@ -116,25 +116,25 @@ impl ApiError {
         Self { kind, details: Box::new(details) }
     }
 
-    /// Makes the error for a request that got no answer.
-    pub(crate) fn transport(target: RequestInfo, error: kube::Error) -> Self {
+    /// Creates an error for a request without a response.
+    pub(crate) fn transport(request: RequestInfo, error: kube::Error) -> Self {
         let (kind, message) = match &error {
             // The gate closed while the request waited for the rate limit.
             kube::Error::Service(inner) if inner.is::<NotLeader>() => {
-                return Self::not_leader(target, NotLeader);
+                return Self::not_leader(request, NotLeader);
             }
             kube::Error::Auth(_) => (ApiErrorKind::Unauthorized, "cannot obtain credentials"),
             _ => (ApiErrorKind::Unavailable, "no answer from the API server"),
         };
-        Self::local(kind, target, message).with_source(error)
+        Self::local(kind, request, message).with_source(error)
     }
 
-    /// Makes the error for a request that the closed gate rejected.
-    pub(crate) fn not_leader(target: RequestInfo, error: NotLeader) -> Self {
-        Self::local(ApiErrorKind::NotLeader, target, error.to_string())
+    /// Creates an error for a request that the closed write gate rejected.
+    pub(crate) fn not_leader(request: RequestInfo, error: NotLeader) -> Self {
+        Self::local(ApiErrorKind::NotLeader, request, error.to_string())
     }
 
-    /// Returns the kind.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> &ApiErrorKind {
         &self.kind
     }
@@ -144,13 +144,13 @@ impl ApiError {
         self.kind == ApiErrorKind::NotFound
     }
 
-    /// Returns true if the object was not in the state that the caller assumed, so that reading it
-    /// and deciding again helps.
+    /// Returns true if the object was not in the state that the caller assumed. The caller should
+    /// read the object and decide again.
     pub fn is_conflict(&self) -> bool {
         match &self.kind {
             ApiErrorKind::Conflict | ApiErrorKind::TestFailed => true,
-            // Answer to a patch with a UID when the object of this name has another UID. Observed
-            // on 1.36.3, for every kind of patch except JSON Patch.
+            // The response to a patch that contains a UID, if the object of this name has another
+            // UID. Observed on Kubernetes 1.36.3, for every kind of patch except JSON Patch.
             ApiErrorKind::Invalid(causes) => {
                 !causes.is_empty() && causes.iter().all(|cause| cause.field == "metadata.uid")
             }
@@ -163,28 +163,29 @@ impl ApiError {
         self.details.retry_after
     }
 
-    /// Returns verb, resource and name of the request.
-    pub fn target(&self) -> &RequestInfo {
-        &self.details.target
+    /// Returns the verb, the resource and the object of the request.
+    pub fn request(&self) -> &RequestInfo {
+        &self.details.request
     }
 
-    /// Returns the server's machine-readable reason (`AlreadyExists`, `Expired`, …); empty when it
-    /// gave none.
+    /// Returns the server's machine-readable reason, such as `AlreadyExists` or `Expired`. Empty if
+    /// the server gave none.
     pub fn reason(&self) -> &str {
         &self.details.reason
     }
 
-    /// Returns the HTTP status of the answer; `None` when there was no answer.
+    /// Returns the HTTP status code of the response, or `None` if there was no response.
     pub fn code(&self) -> Option<u16> {
         self.details.code
     }
 
-    /// Returns the server's message, or that of the client if there was no answer.
+    /// Returns the server's message, or the client's if there was no response.
     pub fn message(&self) -> &str {
         &self.details.message
     }
 }
 
+/// Returns the kind of an error response.
 fn classify(code: StatusCode, status: &Status, json_patch: bool) -> ApiErrorKind {
     if status.reason == "Expired" {
         return ApiErrorKind::Gone;
@@ -200,8 +201,7 @@ fn classify(code: StatusCode, status: &Status, json_patch: bool) -> ApiErrorKind
         422 => ApiErrorKind::Invalid(status.causes.clone()),
         429 => ApiErrorKind::Throttled,
         504 if status.reason == "Timeout" => ApiErrorKind::Timeout,
-        // The API server gives a reason for 404. A proxy before it, or an API server that is still
-        // starting, gives none.
+        // A 404 without a reason comes from a proxy, or from an API server that is still starting.
         404 | 500..=599 => ApiErrorKind::Unavailable,
         _ => ApiErrorKind::Other,
     }
@@ -209,13 +209,13 @@ fn classify(code: StatusCode, status: &Status, json_patch: bool) -> ApiErrorKind
 
 impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ErrorDetails { target, message, code, .. } = &*self.details;
+        let ErrorDetails { request, message, code, .. } = &*self.details;
         match &self.kind {
             ApiErrorKind::Forbidden => {
-                let RequestInfo { verb, group, resource, .. } = target;
+                let RequestInfo { verb, group, resource, .. } = request;
                 write!(
                     f,
-                    "cannot {target}: missing RBAC rule for verb {verb:?} on resource {resource:?} in API group {group:?}"
+                    "cannot {request}: missing RBAC rule for verb {verb:?} on resource {resource:?} in API group {group:?}"
                 )?;
                 if message.is_empty() {
                     Ok(())
@@ -224,7 +224,7 @@ impl fmt::Display for ApiError {
                 }
             }
             ApiErrorKind::Unauthorized => {
-                write!(f, "cannot {target}: credentials not accepted")?;
+                write!(f, "cannot {request}: credentials not accepted")?;
                 if message.is_empty() {
                     Ok(())
                 } else {
@@ -233,10 +233,10 @@ impl fmt::Display for ApiError {
             }
             _ => match code {
                 Some(code) if message.is_empty() => {
-                    write!(f, "cannot {target}: server answered {code}")
+                    write!(f, "cannot {request}: server answered {code}")
                 }
-                Some(code) => write!(f, "cannot {target}: {message} ({code})"),
-                None => write!(f, "cannot {target}: {message}"),
+                Some(code) => write!(f, "cannot {request}: {message} ({code})"),
+                None => write!(f, "cannot {request}: {message}"),
             },
         }
     }
@@ -259,9 +259,9 @@ mod tests {
     use crate::runtime::encoding::Encoding;
 
     fn answered(code: u16, status: Status, json_patch: bool) -> ApiError {
-        let target = RequestInfo::of(&Method::PATCH, "/api/v1/nodes/a/status");
+        let request = RequestInfo::from_request(&Method::PATCH, "/api/v1/nodes/a/status");
         ApiError::from_response(
-            target,
+            request,
             StatusCode::from_u16(code).unwrap(),
             status,
             None,
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn only_the_api_server_says_that_something_is_not_there() {
         let of =
-            |body: &str| answered(404, Status::of_body(Encoding::Json, body.as_bytes()), false);
+            |body: &str| answered(404, Status::from_body(Encoding::Json, body.as_bytes()), false);
         let status = r#"{"kind": "Status", "reason": "NotFound", "message": "nodes \"a\" not found", "code": 404}"#;
         assert!(of(status).is_not_found());
         for body in [

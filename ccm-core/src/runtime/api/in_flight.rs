@@ -1,33 +1,34 @@
-//! Counts the writes that wait for the rate limit or are in flight.
+//! The count of the writes that wait for the rate limit or are in flight.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// Counts writes of state that wait for the rate limit or are in flight, so that events can wait
-/// for them. Clones share the count.
+/// The count of the writes that wait for the rate limit or are in flight. Clones share the count.
+///
+/// Events wait until it is zero. They are not counted themselves.
 #[derive(Clone, Debug, Default)]
 pub struct WritesInFlight(Arc<watch::Sender<usize>>);
 
-/// One counted write, until it is dropped.
+/// A counted write. Dropping it decrements the count.
 #[derive(Debug)]
-#[must_use = "a write counts as long as this lives"]
+#[must_use = "the write is counted until this is dropped"]
 pub(crate) struct WriteInFlight(WritesInFlight);
 
 impl WritesInFlight {
-    /// Counts a write that is about to be made.
+    /// Counts a write that is about to be sent.
     pub(crate) fn begin(&self) -> WriteInFlight {
         self.0.send_modify(|count| *count += 1);
         WriteInFlight(self.clone())
     }
 
     /// Returns true if the count is zero.
-    pub(crate) fn is_none(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         *self.0.borrow() == 0
     }
 
     /// Waits until the count is zero.
-    pub(crate) async fn none(&self) {
+    pub(crate) async fn wait_until_empty(&self) {
         let mut count = self.0.subscribe();
         // The sender lives as long as `self`, so this cannot fail.
         let _ = count.wait_for(|count| *count == 0).await;

@@ -6,7 +6,7 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 
 use crate::telemetry::metrics::register;
 
-/// Metrics of requests to the API server, with the names, labels and buckets of Go's clients
+/// The metrics of requests to the API server, with the names, labels and buckets of Go's clients
 /// (`k8s.io/component-base/metrics/prometheus/restclient` v0.37).
 #[derive(Clone, Debug)]
 pub struct ApiMetrics {
@@ -109,8 +109,8 @@ impl ApiMetrics {
             .observe(bytes as f64);
     }
 
-    /// Counts the end of a request. The code of a request without an answer is `<error>`, as
-    /// upstream.
+    /// Counts a finished request. As upstream, the code of a request without a response is
+    /// `<error>`.
     pub(crate) fn record_response(
         &self,
         method: &str,

@@ -10,40 +10,41 @@ use tokio_util::sync::CancellationToken;
 use tower::BoxError;
 
 use super::{ApiMetrics, RateLimit};
-use crate::write_gate::{InFlightWrite, WriteGate};
+use crate::write_gate::WriteGate;
 
-/// Rate limit, write gate and metrics around a plain [`kube::Client`], for events, leader election
-/// and providers, which form their own requests. Everything else uses
+/// Rate limit, write gate and metrics around a plain [`kube::Client`].
+///
+/// Events, leader election and providers use such a client. Everything else uses
 /// [`ApiClient`](super::ApiClient).
 #[derive(Clone, Debug)]
 pub struct ClientMiddleware {
-    /// Rate limit of all requests, including watches.
+    /// The rate limit of all requests, including watches.
     pub limit: RateLimit,
-    /// Write gate. A write is rejected while it is closed, with a [`kube::Error::Service`] that
-    /// holds a [`NotLeader`](crate::write_gate::NotLeader).
+    /// The write gate. While it is closed, writes are rejected with a [`kube::Error::Service`] that
+    /// contains a [`NotLeader`](crate::write_gate::NotLeader).
     pub gate: WriteGate,
-    /// Metrics of the requests.
+    /// The metrics of the requests.
     pub metrics: ApiMetrics,
-    /// Host of the server, for the metric label.
+    /// The server's host, for the metric label.
     pub host: Arc<str>,
-    /// Cancels requests that wait for the rate limit.
+    /// A token that cancels requests that wait for the rate limit.
     pub shutdown: CancellationToken,
 }
 
-/// The process is stopping, so the request was not sent.
+/// The error of a request that was not sent because the process is stopping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the process is stopping")]
 pub struct ShuttingDown;
 
 impl ClientMiddleware {
-    /// Wraps a client.
+    /// Returns a client that sends its requests through this middleware to `client`.
     pub fn wrap(self, client: kube::Client) -> kube::Client {
         let namespace = client.default_namespace().to_owned();
         let valid_until = client.valid_until().to_owned();
         let service = tower::service_fn(move |request| {
-            let guard = self.clone();
+            let middleware = self.clone();
             let client = client.clone();
-            async move { guard.send(&client, request).await }
+            async move { middleware.send(&client, request).await }
         });
         kube::Client::new(service, namespace).with_valid_until(valid_until)
     }
@@ -55,16 +56,16 @@ impl ClientMiddleware {
     ) -> Result<Response<Body>, BoxError> {
         let method = request.method().clone();
         let waited = tokio::select! {
-            // Prefer the token to the shutdown: a request that does not have to wait is sent,
-            // because it may finish work that was begun. The gate closes later than `shutdown`.
+            // Biased: a request that does not have to wait is sent even during a shutdown, because
+            // it may finish work in progress. The write gate closes later.
             biased;
             waited = self.limit.acquire() => waited,
             () = self.shutdown.cancelled() => return Err(ShuttingDown.into()),
         };
         self.metrics
             .record_rate_limit_wait(method.as_str(), &self.host, waited);
-        // Checked after the wait, which may be long.
-        let writing = (!matches!(method, Method::GET | Method::HEAD))
+        // Check the gate only now, because the wait may have been long.
+        let write = (!matches!(method, Method::GET | Method::HEAD))
             .then(|| self.gate.begin_write())
             .transpose()?;
         if let Some(bytes) = request.body().size_hint().exact() {
@@ -76,7 +77,9 @@ impl ClientMiddleware {
         }
         let started = Instant::now();
         let answer = client.send(request).await;
-        writing.into_iter().for_each(InFlightWrite::complete);
+        if let Some(write) = write {
+            write.complete();
+        }
         let code = answer.as_ref().ok().map(|answer| answer.status().as_u16());
         self.metrics
             .record_response(method.as_str(), &self.host, code, started.elapsed());

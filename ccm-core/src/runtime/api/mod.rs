@@ -1,9 +1,9 @@
 //! Requests to the Kubernetes API server.
 //!
-//! [`ApiClient`] is the only way in which the framework sends them. It adds the rate limit, the
-//! write gate, the deadline, metrics and typed errors. There are no hidden retries: the work queue
-//! of each controller counts attempts, and a hidden second patch could overwrite what the caller of
-//! the first has observed since.
+//! The controllers send all their requests through [`ApiClient`], which adds the rate limit, the
+//! write gate, the deadline, metrics and typed errors. It does not retry: the work queue of each
+//! controller counts attempts, and a hidden second patch could overwrite a state that the caller
+//! has observed since the first one.
 
 mod client;
 mod error;

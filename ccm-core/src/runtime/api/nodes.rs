@@ -11,10 +11,10 @@ use crate::{
     runtime::encoding::{CachedObject, Decoder},
 };
 
-/// Nodes per page of a list, as in client-go.
-const PAGE: usize = 500;
+/// The number of Nodes in one page of a list, as in client-go.
+const PAGE_SIZE: usize = 500;
 
-/// The part of an object that a request is for.
+/// The part of an object that a request changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subresource {
     /// The object itself.
@@ -42,12 +42,12 @@ struct Preconditions<'a> {
 impl ApiClient {
     /// Patches a Node or its status. RBAC: `patch` on `nodes` or `nodes/status`.
     ///
-    /// Requests only the metadata as the answer, because returning a whole Node is most of what
-    /// such a write costs the server.
+    /// The response contains only the metadata, because returning the whole Node is most of the
+    /// cost of such a write for the server.
     ///
     /// # Errors
-    /// [`TestFailed`](super::ApiErrorKind::TestFailed) when the Node is not in the state that the
-    /// JSON Patch expects.
+    /// Returns [`TestFailed`](super::ApiErrorKind::TestFailed) if the Node is not in the state that
+    /// the JSON Patch expects.
     pub async fn patch_node(
         &self,
         name: &str,
@@ -73,11 +73,13 @@ impl ApiClient {
             .map_err(|e| response.decode_error(e))
     }
 
-    /// Reads a Node as [`get_node`](Self::get_node) does. For roles that grant `list` on `nodes`
-    /// but not `get`, such as the role of upstream's service controller.
+    /// Reads the most recent state of a Node, not a cached one. RBAC: `list` on `nodes`.
+    ///
+    /// Use it instead of [`get_node`](Self::get_node) for roles that grant `list` but not `get`,
+    /// such as the role of upstream's service controller.
     ///
     /// # Errors
-    /// [`NotFound`](super::ApiErrorKind::NotFound) when there is no such Node.
+    /// Returns [`NotFound`](super::ApiErrorKind::NotFound) if there is no such Node.
     pub async fn get_node_by_list(
         &self,
         name: &str,
@@ -90,14 +92,14 @@ impl ApiClient {
         .await
     }
 
-    /// Reads one object with a list request for its name. For the server this costs as much as
-    /// reading one object.
+    /// Reads one object with a list request for its name, which costs the server no more than
+    /// reading one object. Returns the listed object for which `is_match` returns true.
     pub(super) async fn get_by_list<T: CachedObject>(
         &self,
         collection: String,
         name: &str,
         decoder: &Decoder<T>,
-        is_it: impl Fn(&T) -> bool,
+        is_match: impl Fn(&T) -> bool,
     ) -> Result<T, ApiError> {
         let path = format!("{collection}?fieldSelector=metadata.name%3D{}", encode(name));
         let response = self
@@ -109,23 +111,23 @@ impl ApiClient {
         if let Some(malformed) = page.malformed.into_iter().next() {
             return Err(response.decode_error(malformed.error));
         }
-        page.items.into_iter().find(is_it).ok_or_else(|| {
-            let target = RequestInfo { name: Some(name.into()), ..response.target };
-            ApiError::local(ApiErrorKind::NotFound, target, "there is no such object")
+        page.items.into_iter().find(is_match).ok_or_else(|| {
+            let request = RequestInfo { name: Some(name.into()), ..response.request };
+            ApiError::local(ApiErrorKind::NotFound, request, "there is no such object")
         })
     }
 
-    /// Reads all Nodes, page by page. All pages are of the state that the server had at the first
-    /// request, and not from a cache. RBAC: `list` on `nodes`.
+    /// Reads all Nodes, page by page and not from a cache. All pages show the state of the server
+    /// at the first request. RBAC: `list` on `nodes`.
     ///
     /// # Errors
-    /// Fails as a whole when any page or any Node cannot be read, because an incomplete list must
-    /// not be used as a complete one. [`Gone`](super::ApiErrorKind::Gone) when the state expired
-    /// between two pages: list again.
+    /// Returns an error if any page or any Node cannot be read, because an incomplete list must not
+    /// be used as a complete one. Returns [`Gone`](super::ApiErrorKind::Gone) if the state expired
+    /// between two pages. The caller should then list again.
     pub async fn list_nodes(&self, fields: &NodeFields) -> Result<Vec<NodeView>, ApiError> {
         let decoder = Decoder::<NodeView>::new(fields.clone());
         let mut nodes = Vec::new();
-        let mut path = format!("{}?limit={PAGE}", NodeView::PATH);
+        let mut path = format!("{}?limit={PAGE_SIZE}", NodeView::PATH);
         loop {
             let response = self
                 .send(ApiRequest::get(path).accept(ACCEPT_OBJECT))
@@ -140,7 +142,11 @@ impl ApiClient {
             if page.r#continue.is_empty() {
                 return Ok(nodes);
             }
-            path = format!("{}?limit={PAGE}&continue={}", NodeView::PATH, encode(&page.r#continue));
+            path = format!(
+                "{}?limit={PAGE_SIZE}&continue={}",
+                NodeView::PATH,
+                encode(&page.r#continue)
+            );
         }
     }
 
@@ -148,8 +154,8 @@ impl ApiClient {
     /// `delete` on `nodes`.
     ///
     /// # Errors
-    /// [`NotFound`](super::ApiErrorKind::NotFound) when there is no such Node;
-    /// [`Conflict`](super::ApiErrorKind::Conflict) when the Node of this name has another UID, or
+    /// Returns [`NotFound`](super::ApiErrorKind::NotFound) if there is no such Node, and
+    /// [`Conflict`](super::ApiErrorKind::Conflict) if the Node of this name has another UID or has
     /// changed since it was read.
     pub async fn delete_node(
         &self,

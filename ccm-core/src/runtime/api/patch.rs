@@ -8,11 +8,11 @@ use serde_json::Value;
 /// A patch of an object. It leaves fields that it does not name unchanged.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Patch {
-    /// JSON Patch (RFC 6902): all operations apply in order, or none does.
+    /// A JSON Patch (RFC 6902). All operations apply in order, or none does.
     Json(Vec<PatchOp>),
-    /// JSON merge patch (RFC 7396).
+    /// A JSON merge patch (RFC 7396).
     Merge(Value),
-    /// Strategic merge patch: lists merge by the keys that the API declares.
+    /// A strategic merge patch, in which lists merge by the keys that the API declares.
     Strategic(Value),
 }
 
@@ -26,6 +26,7 @@ impl Patch {
         }
     }
 
+    /// Returns the patch as JSON.
     pub(crate) fn body(&self) -> serde_json::Result<Vec<u8>> {
         match self {
             Self::Json(ops) => serde_json::to_vec(ops),
@@ -40,40 +41,40 @@ impl Patch {
 pub enum PatchOp {
     /// Fails the whole patch unless the value at the path equals this one.
     Test {
-        /// Where.
+        /// The path of the value.
         path: String,
-        /// Expected value.
+        /// The expected value.
         value: Value,
     },
     /// Sets a key of a map, replacing an existing value, or inserts into a list.
     Add {
-        /// Where.
+        /// The path of the key or list position.
         path: String,
-        /// New value.
+        /// The new value.
         value: Value,
     },
     /// Replaces a value, which must exist.
     Replace {
-        /// Where.
+        /// The path of the value.
         path: String,
-        /// New value.
+        /// The new value.
         value: Value,
     },
     /// Removes a value, which must exist.
     Remove {
-        /// Where.
+        /// The path of the value.
         path: String,
     },
 }
 
 impl PatchOp {
-    /// Makes a test that the value at the path is this string.
+    /// Returns a test that the value at the path is this string.
     pub fn test(path: impl Into<String>, value: &str) -> Self {
         Self::Test { path: path.into(), value: Value::from(value) }
     }
 }
 
-/// Metadata of an object after a patch.
+/// The metadata of an object after a patch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Patched {
     /// `metadata.uid`.
@@ -84,7 +85,7 @@ pub struct Patched {
     pub labels: BTreeMap<String, String>,
     /// `metadata.finalizers`.
     pub finalizers: Vec<String>,
-    /// Whether `metadata.deletionTimestamp` is set.
+    /// True if `metadata.deletionTimestamp` is set.
     pub deleting: bool,
 }
 

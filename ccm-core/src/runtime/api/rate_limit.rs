@@ -5,25 +5,28 @@ use std::{sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Token bucket on tokio's clock, in order of arrival.
+/// A token bucket on tokio's clock, which serves waiters in order of arrival. Clones share the
+/// bucket.
 ///
-/// It stores only the time at which the bucket would be full again, so it needs no task and no
+/// It stores only the time at which the bucket will be full again, so it needs neither a task nor
 /// memory per waiter. A waiter that is dropped returns its token.
 #[derive(Clone, Debug)]
 pub struct RateLimit(Option<Arc<TokenBucket>>);
 
 #[derive(Debug)]
 struct TokenBucket {
+    /// The time in which one token is gained.
     interval: Duration,
-    /// How far `full_at` may be in the future without a wait.
+    /// The maximum of `full_at` minus the current time at which a token is still available.
     tolerance: Duration,
+    /// The time at which the bucket will be full, if no more tokens are taken.
     full_at: Mutex<Instant>,
 }
 
 impl RateLimit {
-    /// Makes a bucket of `burst` tokens (at least one) that gains `qps` tokens per second. As in
-    /// Go's clients, a rate that is zero, negative or not a number means no limit (Go replaces zero
-    /// with its default earlier).
+    /// Creates a bucket of `burst` tokens (at least one) that gains `qps` tokens per second. As in
+    /// Go's clients, a rate that is zero, negative or not a number means no limit. (Go's flags
+    /// replace zero with the default before it gets there.)
     pub fn new(qps: f64, burst: u32) -> Self {
         let interval = match Duration::try_from_secs_f64(1.0 / qps) {
             Ok(interval) if qps > 0.0 => interval,
@@ -37,15 +40,15 @@ impl RateLimit {
         })))
     }
 
-    /// Makes a bucket without a limit.
+    /// Creates a bucket without a limit.
     pub fn unlimited() -> Self {
         Self(None)
     }
 
-    /// Waits for a token and returns how long that took.
+    /// Waits for a token and returns the time that this took.
     ///
     /// # Cancellation
-    /// Safe: a dropped wait returns its token.
+    /// Dropping the future returns the token.
     pub async fn acquire(&self) -> Duration {
         let Some(bucket) = &self.0 else {
             return Duration::ZERO;
@@ -54,13 +57,14 @@ impl RateLimit {
         if !wait.is_zero() {
             let reservation = Reservation(Some(bucket));
             tokio::time::sleep(wait).await;
-            reservation.commit();
+            reservation.use_token();
         }
         wait
     }
 }
 
 impl TokenBucket {
+    /// Takes a token, and returns the delay after which it may be used.
     fn reserve(&self) -> Duration {
         let mut full_at = self.full_at.lock();
         let now = Instant::now();
@@ -70,10 +74,11 @@ impl TokenBucket {
     }
 }
 
+/// A token that was taken in advance. Dropping it returns the token, unless it was used.
 struct Reservation<'a>(Option<&'a TokenBucket>);
 
 impl Reservation<'_> {
-    fn commit(mut self) {
+    fn use_token(mut self) {
         self.0 = None;
     }
 }

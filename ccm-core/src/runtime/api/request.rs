@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use super::{ApiError, ApiErrorKind, Patch, Patched, RequestInfo};
 use crate::runtime::encoding::Encoding;
 
-/// `Accept` of a plain JSON answer.
+/// The `Accept` header for a plain JSON response.
 pub const ACCEPT_JSON: &str = "application/json";
-/// `Accept` of an object or list that this crate decodes: protobuf if the server supports it.
+/// The `Accept` header for an object or a list that this crate decodes. It prefers protobuf.
 pub const ACCEPT_OBJECT: &str = "application/vnd.kubernetes.protobuf,application/json";
-/// `Accept` of a watch that this crate decodes.
+/// The `Accept` header for a watch that this crate decodes. It prefers protobuf.
 pub const ACCEPT_WATCH: &str = "application/vnd.kubernetes.protobuf;stream=watch,application/json;stream=watch,application/vnd.kubernetes.protobuf,application/json";
-/// `Accept` of an answer that only has metadata. A server that does not support this sends the
-/// whole object.
+/// The `Accept` header for a response that contains only metadata. A server that does not support
+/// this sends the whole object.
 pub const ACCEPT_METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
@@ -32,17 +32,17 @@ pub struct ApiRequest {
 }
 
 impl ApiRequest {
-    /// Reads the object or list at `path`, which may have a query.
+    /// Creates a request that reads the object or list at `path`, which may have a query.
     pub fn get(path: impl Into<String>) -> Self {
         Self::new(Method::GET, path.into())
     }
 
-    /// Deletes the object at `path`. Options can be set with [`ApiRequest::json`].
+    /// Creates a request that deletes the object at `path`. [`ApiRequest::json`] sets options.
     pub fn delete(path: impl Into<String>) -> Self {
         Self::new(Method::DELETE, path.into())
     }
 
-    /// Creates an object in the collection at `path`.
+    /// Creates a request that creates an object in the collection at `path`.
     pub fn create<T: Serialize + ?Sized>(
         path: impl Into<String>,
         body: &T,
@@ -50,7 +50,7 @@ impl ApiRequest {
         Self::new(Method::POST, path.into()).json(body)
     }
 
-    /// Replaces the object at `path`.
+    /// Creates a request that replaces the object at `path`.
     pub fn update<T: Serialize + ?Sized>(
         path: impl Into<String>,
         body: &T,
@@ -58,7 +58,7 @@ impl ApiRequest {
         Self::new(Method::PUT, path.into()).json(body)
     }
 
-    /// Patches the object at `path`.
+    /// Creates a request that patches the object at `path`.
     pub fn patch(path: impl Into<String>, patch: &Patch) -> Result<Self, ApiError> {
         let mut request = Self::new(Method::PATCH, path.into());
         let body = patch.body();
@@ -89,8 +89,9 @@ impl ApiRequest {
         matches!(self.method, Method::GET | Method::HEAD)
     }
 
+    /// Returns the verb, the resource and the object of the request.
     pub(crate) fn request_info(&self) -> RequestInfo {
-        RequestInfo::of(&self.method, &self.path)
+        RequestInfo::from_request(&self.method, &self.path)
     }
 
     fn new(method: Method, path: String) -> Self {
@@ -105,15 +106,15 @@ impl ApiRequest {
     }
 
     fn encode_error(&self, error: serde_json::Error) -> ApiError {
-        ApiError::local(ApiErrorKind::Other, self.request_info(), "cannot serialise the request")
+        ApiError::local(ApiErrorKind::Other, self.request_info(), "cannot serialize the request")
             .with_source(error)
     }
 }
 
-/// A successful answer of the API server.
+/// A successful response of the API server.
 #[derive(Clone, Debug)]
 pub struct ApiResponse {
-    pub(crate) target: RequestInfo,
+    pub(crate) request: RequestInfo,
     pub(crate) encoding: Encoding,
     pub(crate) body: Bytes,
 }
@@ -132,21 +133,22 @@ impl ApiResponse {
     /// Decodes a JSON body.
     ///
     /// # Errors
-    /// [`ApiErrorKind::Other`] when the body cannot be decoded.
+    /// Returns [`ApiErrorKind::Other`] if the body cannot be decoded.
     pub fn json<R: DeserializeOwned>(&self) -> Result<R, ApiError> {
         serde_json::from_slice(&self.body).map_err(|e| self.decode_error(e))
     }
 
+    /// Creates the error for a response that cannot be decoded.
     pub(crate) fn decode_error(
         &self,
         error: impl std::error::Error + Send + Sync + 'static,
     ) -> ApiError {
-        ApiError::local(ApiErrorKind::Other, self.target.clone(), "cannot read the answer")
+        ApiError::local(ApiErrorKind::Other, self.request.clone(), "cannot read the answer")
             .with_source(error)
     }
 
-    /// Decodes the answer to a patch.
-    pub(super) fn patched(&self) -> Result<Patched, ApiError> {
+    /// Decodes the response to a patch.
+    pub(super) fn into_patched(self) -> Result<Patched, ApiError> {
         let Object { metadata } = self.json()?;
         Ok(Patched {
             uid: metadata.uid,

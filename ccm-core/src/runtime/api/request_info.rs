@@ -1,31 +1,29 @@
-//! What a request is about, for errors and metrics: verb, resource, namespace and name.
+//! The verb, the resource and the object of a request, for errors.
 
 use std::fmt;
 
 use http::Method;
 
-/// Verb, resource and object of a request, in the terms of RBAC rules. Derived from the method and
-/// the path.
+/// The verb, the resource and the object of a request, in the terms of RBAC rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// Verb of the rule: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`,
+    /// The verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`,
     /// `deletecollection`.
     pub verb: &'static str,
-    /// API group; empty for the core group.
+    /// The API group, which is empty for the core group.
     pub group: Box<str>,
-    /// Resource, with the subresource after a slash: `nodes`, `nodes/status`. For a path without a
-    /// resource: the whole path.
+    /// The resource, with the subresource after a slash, such as `nodes` or `nodes/status`. For a
+    /// path without a resource it is the whole path.
     pub resource: Box<str>,
-    /// Namespace, for namespaced resources.
+    /// The namespace, if the resource is namespaced.
     pub namespace: Option<Box<str>>,
-    /// Name of the object, unless the request is for a collection.
+    /// The name of the object, unless the request is for a collection.
     pub name: Option<Box<str>>,
 }
 
 impl RequestInfo {
-    /// Derives the target of a request. Never fails: for an unusual path the resource is the whole
-    /// path.
-    pub(crate) fn of(method: &Method, path_and_query: &str) -> Self {
+    /// Derives the information from the method and the path of a request.
+    pub(crate) fn from_request(method: &Method, path_and_query: &str) -> Self {
         let (path, query) = path_and_query
             .split_once('?')
             .unwrap_or((path_and_query, ""));
@@ -33,34 +31,37 @@ impl RequestInfo {
         let group = match parts.next() {
             Some("api") => "",
             Some("apis") => parts.next().unwrap_or_default(),
-            _ => return Self::unusual(method, path),
+            _ => return Self::without_resource(method, path),
         };
-        let rest: Vec<&str> = parts.skip(1).collect();
+        // Skip the version.
+        let segments: Vec<&str> = parts.skip(1).collect();
         // `namespaces/<ns>/<resource>` is a namespaced resource. `namespaces/<ns>` and its two
         // subresources are not.
-        let (namespace, rest) = match rest.as_slice() {
+        let (namespace, segments) = match segments.as_slice() {
             ["namespaces", _, "status" | "finalize"] | ["namespaces"] | ["namespaces", _] => {
-                (None, rest.as_slice())
+                (None, segments.as_slice())
             }
-            ["namespaces", namespace, rest @ ..] => (Some(Box::from(*namespace)), rest),
+            ["namespaces", namespace, in_namespace @ ..] => {
+                (Some(Box::from(*namespace)), in_namespace)
+            }
             all => (None, all),
         };
-        let Some((resource, rest)) = rest.split_first() else {
-            return Self::unusual(method, path);
+        let Some((resource, object)) = segments.split_first() else {
+            return Self::without_resource(method, path);
         };
-        let name = rest.first().map(|n| Box::from(*n));
-        let resource = match rest.get(1) {
-            Some(sub) => format!("{resource}/{sub}").into(),
+        let name = object.first().map(|n| Box::from(*n));
+        let resource = match object.get(1) {
+            Some(subresource) => format!("{resource}/{subresource}").into(),
             None => Box::from(*resource),
         };
-        let watch = query
+        let is_watch = query
             .split('&')
             .any(|q| matches!(q, "watch=1" | "watch=true"));
-        let verb = verb(method, name.is_none(), watch);
+        let verb = verb(method, name.is_none(), is_watch);
         Self { verb, group: group.into(), resource, namespace, name }
     }
 
-    fn unusual(method: &Method, path: &str) -> Self {
+    fn without_resource(method: &Method, path: &str) -> Self {
         let verb = verb(method, false, false);
         Self {
             verb,
@@ -72,9 +73,10 @@ impl RequestInfo {
     }
 }
 
-fn verb(method: &Method, collection: bool, watch: bool) -> &'static str {
-    match (method.as_str(), collection) {
-        ("GET" | "HEAD", _) if watch => "watch",
+/// Returns the RBAC verb of a request.
+fn verb(method: &Method, is_collection: bool, is_watch: bool) -> &'static str {
+    match (method.as_str(), is_collection) {
+        ("GET" | "HEAD", _) if is_watch => "watch",
         ("GET" | "HEAD", true) => "list",
         ("GET" | "HEAD", false) => "get",
         ("POST", _) => "create",
@@ -122,10 +124,10 @@ mod tests {
         ];
         for (method, path, want) in cases {
             let method = Method::from_bytes(method.as_bytes()).unwrap();
-            assert_eq!(RequestInfo::of(&method, path).to_string(), want, "{path}");
+            assert_eq!(RequestInfo::from_request(&method, path).to_string(), want, "{path}");
         }
         assert_eq!(
-            &*RequestInfo::of(&Method::GET, "/apis/coordination.k8s.io/v1/leases").group,
+            &*RequestInfo::from_request(&Method::GET, "/apis/coordination.k8s.io/v1/leases").group,
             "coordination.k8s.io"
         );
     }

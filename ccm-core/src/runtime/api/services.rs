@@ -11,11 +11,12 @@ impl ApiClient {
     /// Patches the status of a Service. This can also change its finalizers and annotations. RBAC:
     /// `patch` on `services/status`.
     ///
-    /// Requests only the metadata as the answer.
+    /// The response contains only the metadata.
     ///
     /// # Errors
-    /// [`TestFailed`](super::ApiErrorKind::TestFailed) when the Service is not in the state that
-    /// the JSON Patch expects; [`NotFound`](super::ApiErrorKind::NotFound) when it does not exist.
+    /// Returns [`TestFailed`](super::ApiErrorKind::TestFailed) if the Service is not in the state
+    /// that the JSON Patch expects, and [`NotFound`](super::ApiErrorKind::NotFound) if it does not
+    /// exist.
     pub async fn patch_service_status(
         &self,
         namespace: &str,
@@ -28,16 +29,16 @@ impl ApiClient {
 
     /// Reads the most recent state of a Service, not a cached one. RBAC: `list` on `services`.
     ///
-    /// Sends a list request for this name, because the roles in which managers of Go's framework
-    /// run grant `list` but not `get`. For the server it costs as much as reading one object.
+    /// Sends a list request for this name, because the roles of managers that use Go's framework
+    /// grant `list` but not `get`. It costs the server no more than reading one object.
     ///
-    /// The answer has only the fields that the cache would keep: a Service that neither is of type
+    /// The result has only the fields that the cache would keep. A Service that neither is of type
     /// LoadBalancer nor has the finalizer has the same few fields as one of a [class that is not
-    /// claimed](ServiceView).
+    /// served](ServiceView).
     ///
     /// # Errors
-    /// [`NotFound`](super::ApiErrorKind::NotFound) when there is no such Service;
-    /// [`Other`](super::ApiErrorKind::Other) when it cannot be decoded.
+    /// Returns [`NotFound`](super::ApiErrorKind::NotFound) if there is no such Service, and
+    /// [`Other`](super::ApiErrorKind::Other) if it cannot be decoded.
     pub async fn get_service(
         &self,
         namespace: &str,

@@ -10,7 +10,7 @@ use crate::{
     runtime::encoding::{Encoding, proto},
 };
 
-/// The server's description of an error (`meta/v1` Status), with the fields that are used.
+/// The server's description of an error (`meta/v1` Status), reduced to the fields that are used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Status {
     pub message: String,
@@ -23,18 +23,18 @@ pub(crate) struct Status {
 /// One reason why validation rejected an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cause {
-    /// Field, in the server's notation.
+    /// The path of the field, in the server's notation.
     pub field: String,
-    /// Machine-readable reason, for example `FieldValueInvalid`.
+    /// The machine-readable reason, for example `FieldValueInvalid`.
     pub reason: String,
-    /// Explanation.
+    /// The explanation for people.
     pub message: String,
 }
 
 impl Status {
-    /// Decodes the body of a failed request. A body that is no Status becomes the message, cut to
-    /// 200 characters.
-    pub(crate) fn of_body(encoding: Encoding, body: &[u8]) -> Self {
+    /// Decodes the body of an error response. If it is not a Status, its first 200 characters
+    /// become the message.
+    pub(crate) fn from_body(encoding: Encoding, body: &[u8]) -> Self {
         let parsed = match encoding {
             Encoding::Json => serde_json::from_slice::<StatusJson>(body)
                 .ok()
@@ -46,32 +46,32 @@ impl Status {
         };
         let status = parsed.unwrap_or_else(|| {
             let text = String::from_utf8_lossy(body);
-            // Redact before cutting: half a token would not be recognised.
+            // Redact before truncating, because half a token would not be recognized.
             Self {
                 message: redact_credentials(text.trim()).chars().take(200).collect(),
                 ..Self::default()
             }
         });
-        status.without_credentials()
+        status.redact_credentials()
     }
 
-    /// Redacts credentials that the server repeats.
-    fn without_credentials(mut self) -> Self {
+    /// Redacts credentials that the server repeats in its messages.
+    fn redact_credentials(mut self) -> Self {
         let messages = self
             .causes
             .iter_mut()
             .map(|cause| &mut cause.message)
             .chain([&mut self.message]);
         for message in messages {
-            if let Cow::Owned(hidden) = redact_credentials(message) {
-                *message = hidden;
+            if let Cow::Owned(redacted) = redact_credentials(message) {
+                *message = redacted;
             }
         }
         self
     }
 }
 
-/// JSON form of a Status.
+/// A Status in JSON.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct StatusJson {
@@ -161,23 +161,23 @@ mod tests {
     #[test]
     fn a_body_that_is_no_status_is_kept_as_message() {
         assert_eq!(
-            Status::of_body(Encoding::Json, b"404 page not found\n").message,
+            Status::from_body(Encoding::Json, b"404 page not found\n").message,
             "404 page not found"
         );
-        assert_eq!(Status::of_body(Encoding::Protobuf, b"oops").message, "oops");
+        assert_eq!(Status::from_body(Encoding::Protobuf, b"oops").message, "oops");
     }
 
     #[test]
     fn credentials_that_a_server_repeats_are_left_out() {
         let body = br#"{"message":"refused GET / [authorization: Bearer abcDEF0123456789]",
             "details":{"causes":[{"message":"Bearer abcDEF0123456789"}]}}"#;
-        let status = Status::of_body(Encoding::Json, body);
+        let status = Status::from_body(Encoding::Json, body);
         assert_eq!(status.message, "refused GET / [authorization: Bearer …]");
         assert_eq!(status.causes[0].message, "Bearer …");
         // Also one that the limit of the length would cut in two.
         let page = format!("{} Bearer abcDEF0123456789", "x".repeat(180));
         assert!(
-            !Status::of_body(Encoding::Json, page.as_bytes())
+            !Status::from_body(Encoding::Json, page.as_bytes())
                 .message
                 .contains("abc")
         );
@@ -187,7 +187,7 @@ mod tests {
     fn causes_and_waiting_time_are_read() {
         let body = br#"{"kind":"Status","message":"m","reason":"Invalid","code":422,
             "details":{"retryAfterSeconds":3,"causes":[{"reason":"R","message":"M","field":"F"}]}}"#;
-        let status = Status::of_body(Encoding::Json, body);
+        let status = Status::from_body(Encoding::Json, body);
         assert_eq!((status.code, status.retry_after), (Some(422), Some(Duration::from_secs(3))));
         assert_eq!(
             status.causes,

@@ -144,7 +144,7 @@ async fn a_service_is_read_and_its_status_patched() {
             .await
             .unwrap_err();
         assert_eq!(*error.kind(), ApiErrorKind::TestFailed);
-        assert_eq!(error.target().to_string(), "patch services/status shop/web");
+        assert_eq!(error.request().to_string(), "patch services/status shop/web");
         let log = server.requests();
         let patch = "PATCH /api/v1/namespaces/shop/services/web/status [test/v0] application/json;as=PartialObjectMetadata";
         assert!(log[1].starts_with(patch), "{log:?}");
@@ -155,7 +155,7 @@ async fn a_service_is_read_and_its_status_patched() {
             .await
             .unwrap_err();
         assert!(
-            error.is_not_found() && error.target().to_string() == "list services shop/web",
+            error.is_not_found() && error.request().to_string() == "list services shop/web",
             "{error}"
         );
         assert!(
@@ -541,25 +541,25 @@ async fn a_write_is_in_flight_from_when_it_waits_for_its_turn_to_its_answer() {
     let (client, _) = server.client_with(gate, |options| {
         (options.qps, options.burst, options.writes) = (1.0, 1, writes.clone());
     });
-    let waits = || tokio::time::timeout(Duration::ZERO, writes.none());
+    let waits = || tokio::time::timeout(Duration::ZERO, writes.wait_until_empty());
     let fields = NodeFields::default();
     client.get_node("a", &fields).await.unwrap();
-    let (read, started) = tokio::join!(client.get_node("a", &fields), async { writes.is_none() });
+    let (read, started) = tokio::join!(client.get_node("a", &fields), async { writes.is_empty() });
     assert!(read.is_ok() && started, "a read does not count");
 
     let patch = labels("1");
     let write = client.patch_node("a", Subresource::Status, &patch);
     let (written, waiting) =
-        tokio::join!(write, async { (writes.is_none(), waits().await.is_err()) });
+        tokio::join!(write, async { (writes.is_empty(), waits().await.is_err()) });
     assert!(written.is_ok() && waiting == (false, true), "{waiting:?}");
-    assert!(writes.is_none() && waits().await.is_ok());
+    assert!(writes.is_empty() && waits().await.is_ok());
 
     assert!(
         tokio::time::timeout(Duration::ZERO, client.patch_node("a", Subresource::Status, &patch))
             .await
             .is_err()
     );
-    assert!(writes.is_none(), "nobody waits for it any more");
+    assert!(writes.is_empty(), "nobody waits for it any more");
     server.delete("a");
     assert!(
         client
@@ -567,10 +567,10 @@ async fn a_write_is_in_flight_from_when_it_waits_for_its_turn_to_its_answer() {
             .await
             .is_err()
     );
-    assert!(writes.is_none(), "it was refused");
+    assert!(writes.is_empty(), "it was refused");
     let begun = writes.begin();
     let wait = async {
-        writes.none().await;
+        writes.wait_until_empty().await;
         Instant::now()
     };
     let (woken, dropped) = tokio::join!(wait, async {

@@ -62,7 +62,7 @@ fn nothing_is_gone_from_a_list_with_an_object_that_has_not_even_a_name() {
     let (cache, log) = recorded();
     cache.replace(listed([node("a", "1", "1"), node("b", "1", "2")]));
     let mut list = listed([node("b", "1", "3")]);
-    list.unreadable(None);
+    list.add_unreadable(None);
     cache.replace(list);
     assert!(cache.get("a").is_some(), "it may be the one that cannot be read");
     assert_eq!(log.lock().last().map(String::as_str), Some("~b/1@3"));
@@ -73,8 +73,8 @@ fn unreadable_objects_are_neither_gone_nor_new() {
     let (cache, log) = recorded();
     cache.replace(listed([node("a", "1", "1")]));
     let mut list = ListSnapshot::new();
-    list.unreadable(Some("a".to_owned()));
-    list.unreadable(Some("b".to_owned()));
+    list.add_unreadable(Some("a".to_owned()));
+    list.add_unreadable(Some("b".to_owned()));
     cache.replace(list);
     assert_eq!(
         cache
@@ -181,11 +181,11 @@ fn the_last_word_in_a_list_counts() {
     let mut list = ListSnapshot::new();
     list.upsert(service("a", "1", "2", true));
     list.upsert(service("a", "1", "3", false));
-    list.unreadable(Some("shop/b".to_owned()));
+    list.add_unreadable(Some("shop/b".to_owned()));
     list.upsert(service("b", "1", "4", false));
-    list.unreadable(Some("shop/c".to_owned()));
+    list.add_unreadable(Some("shop/c".to_owned()));
     list.remove("shop/c");
-    list.unreadable(Some("shop/d".to_owned()));
+    list.add_unreadable(Some("shop/d".to_owned()));
     list.upsert(service("d", "1", "5", true));
     cache.replace(list);
     let mut seen = log.lock().clone();

@@ -15,7 +15,7 @@ use crate::k8s::Interner;
 
 /// A kind of object that is cached: its path, and how it is decoded from both encodings.
 pub trait CachedObject: Sized + Send + Sync + 'static {
-    /// Path of the collection in all namespaces: `/api/v1/nodes`.
+    /// The path of the collection in all namespaces: `/api/v1/nodes`.
     const PATH: &'static str;
     /// Resource, as in RBAC rules and metric labels: `nodes`.
     const RESOURCE: &'static str;
@@ -46,47 +46,47 @@ pub trait CachedObject: Sized + Send + Sync + 'static {
     }
 }
 
-/// Error of decoding an object, list or event from the API server.
+/// The error of decoding an object, list or event from the API server.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
     /// The JSON is not as expected.
     #[error("malformed JSON of {what}")]
     Json {
-        /// Which object.
+        /// The object.
         what: String,
-        /// What is wrong.
+        /// The problem.
         source: serde_json::Error,
     },
     /// The protobuf is not as expected.
     #[error("malformed protobuf of {what}")]
     Proto {
-        /// Which object.
+        /// The object.
         what: String,
-        /// What is wrong.
+        /// The problem.
         source: prost::DecodeError,
     },
     /// The protobuf envelope is missing or malformed.
     #[error("malformed protobuf of {what}")]
     Envelope {
-        /// Which object.
+        /// The object.
         what: String,
-        /// What is wrong.
+        /// The problem.
         source: EnvelopeError,
     },
     /// A required field is missing, or a field has an invalid value.
     #[error("{what} has an invalid {field}")]
     Field {
-        /// Which object.
+        /// The object.
         what: String,
-        /// Which field.
+        /// The field.
         field: &'static str,
     },
     /// A field has a value that this version does not know and that cannot be ignored.
     #[error("{what} has an unusable {field} {value:?}")]
     Value {
-        /// Which object.
+        /// The object.
         what: String,
-        /// Which field.
+        /// The field.
         field: &'static str,
         /// The value.
         value: String,
@@ -111,8 +111,8 @@ pub(crate) struct UnreadableObject {
     pub(crate) error: DecodeError,
 }
 
-/// Maximum number of distinct unknown values that are logged. A cluster that has more has another
-/// problem.
+/// The maximum number of distinct unknown values that are logged. A cluster that has more has
+/// another problem.
 const REPORTED_AT_MOST: usize = 32;
 
 /// Decodes the API server's bytes into objects. A cache owns its decoder, because its objects share
@@ -127,7 +127,7 @@ pub struct Decoder<T: CachedObject> {
 }
 
 impl<T: CachedObject> Decoder<T> {
-    /// Makes a decoder with an empty string table.
+    /// Creates a decoder with an empty string table.
     pub fn new(fields: T::Fields) -> Self {
         Self {
             fields,
@@ -337,7 +337,7 @@ pub(crate) fn proto_name(raw: &Bytes) -> Option<String> {
     key(&metadata.namespace, &metadata.name)
 }
 
-/// Makes the key of an object of any kind. `None` when it has no name.
+/// Creates the key of an object of any kind. `None` when it has no name.
 pub(crate) fn key(namespace: &str, name: &str) -> Option<String> {
     match (namespace, name) {
         (_, "") => None,

@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// Label with the name of the Service that a slice belongs to.
+/// The label with the name of the Service that a slice belongs to.
 const LABEL_SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 impl CachedObject for EndpointSliceView {

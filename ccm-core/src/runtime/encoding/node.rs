@@ -139,7 +139,7 @@ struct NodeParts {
     system_uuid: String,
 }
 
-/// Entries of a map that may not be UTF-8.
+/// The entries of a map that may not be UTF-8.
 type Entries = Vec<(Bytes, Bytes)>;
 
 impl NodeParts {

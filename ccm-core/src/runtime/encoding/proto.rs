@@ -19,7 +19,7 @@ use serde::{
 /// Magic bytes at the start of every protobuf object of the API.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Error of decoding the protobuf envelope.
+/// The error of decoding the protobuf envelope.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
     /// The first four bytes are not the magic bytes.

@@ -5,26 +5,26 @@ use std::{fmt, sync::Arc};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// Source of the wall-clock times that are *written* to the API. It decides nothing alone: the age
-/// of a Node is computed with it, but a deletion also requires that age on the monotonic clock
+/// The source of the wall-clock times that are *written* to the API. It decides nothing alone: the
+/// age of a Node is computed with it, but a deletion also requires that age on the monotonic clock
 /// since the Node was first observed.
 #[derive(Clone)]
 pub struct WallClock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
 impl WallClock {
-    /// Makes a clock that shows the system's time.
+    /// Creates a clock that shows the system's time.
     pub fn system() -> Self {
         Self::new(Timestamp::now)
     }
 
-    /// Makes a clock that shows `start` now and follows tokio's time, including paused and advanced
-    /// time.
+    /// Creates a clock that shows `start` now and follows tokio's time, including paused and
+    /// advanced time.
     pub fn tokio_from(start: Timestamp) -> Self {
         let began = Instant::now();
         Self::new(move || start.checked_add(began.elapsed()).unwrap_or(Timestamp::MAX))
     }
 
-    /// Makes a clock that shows the time that `now` returns.
+    /// Creates a clock that shows the time that `now` returns.
     pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }

@@ -15,19 +15,20 @@ use jiff::Timestamp;
 use super::{ObjectRef, lru::Lru};
 use crate::{k8s::is_dns_subdomain, provider::EventType};
 
-/// Entries in each of the correlator's caches.
+/// The entries in each of the correlator's caches.
 const CACHE: usize = 4096;
-/// Number of distinct notes with the same object, type and reason from which on they are combined.
+/// The number of distinct notes with the same object, type and reason from which on they are
+/// combined.
 const SIMILAR: usize = 10;
 /// Time without a similar event after which the count of distinct notes starts again.
 const SIMILAR_INTERVAL: Duration = Duration::from_secs(600);
 /// Events of one object and one type that may be written at once.
 const BURST: f64 = 25.0;
-/// Interval at which one more of these may be written.
+/// The interval at which one more of these may be written.
 const REFILL: Duration = Duration::from_secs(300);
-/// Prefix of the note of a combined event.
+/// The prefix of the note of a combined event.
 const COMBINED: &str = "(combined from similar events): ";
-/// Maximum length of a note in bytes: the API requires less than 1 kB.
+/// The maximum length of a note in bytes: the API requires less than 1 kB.
 const NOTE_LIMIT: usize = 1023;
 
 /// One occurrence of an event, as recorded.
@@ -64,8 +65,8 @@ impl CorrelatedEvent {
     }
 }
 
-/// Key of similar events: same object, type and reason. With the hash of the note it is the key of
-/// one event. A hash instead of the note bounds the memory.
+/// The key of similar events: same object, type and reason. With the hash of the note it is the key
+/// of one event. A hash instead of the note bounds the memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct EventKey {
     object: ObjectRef,

@@ -1,7 +1,7 @@
-//! Kubernetes events (core/v1). Controllers record them without waiting; a separate task writes
+//! Kubernetes events (core/v1). Controllers record them without waiting, and a separate task writes
 //! them.
 //!
-//! Writes of state come first: an event waits while such writes are in flight, but at most five
+//! Writes of state come first. An event waits while such writes are in flight, but for at most five
 //! seconds. Repetitions that are recorded meanwhile are written together with it.
 //!
 //! A recorder never blocks and never fails. Events that do not fit into the queue are dropped and
@@ -9,8 +9,8 @@
 //! the count of one event, many similar events are combined, and events of an object that has too
 //! many are throttled, all with client-go's numbers.
 //!
-//! Needs `create` and `patch` on core events in the namespaces of the objects, and in `default` for
-//! cluster-scoped objects.
+//! Requires `create` and `patch` on core events in the namespaces of the objects, and in `default`
+//! for cluster-scoped objects.
 
 mod clock;
 mod correlator;
@@ -38,7 +38,7 @@ use crate::{
     write_gate::WriteGate,
 };
 
-/// Maximum number of events that wait to be written, as upstream.
+/// The maximum number of events that wait to be written, as upstream.
 const QUEUE: usize = 1000;
 
 /// The object that an event is about.
@@ -47,20 +47,20 @@ const QUEUE: usize = 1000;
 /// finds events that have the name as UID, but only because the kubelet writes those.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectRef {
-    /// API version, such as `v1`. Always set, because some tools find events by it.
+    /// The API version, such as `v1`. It must be set, because some tools find events by it.
     pub api_version: Arc<str>,
-    /// Kind, such as `Node`.
+    /// The kind, such as `Node`.
     pub kind: Arc<str>,
-    /// Namespace; empty for a cluster-scoped object.
+    /// The namespace, which is empty for a cluster-scoped object.
     pub namespace: Arc<str>,
-    /// Name.
+    /// The name of the object.
     pub name: Arc<str>,
-    /// UID; empty when unknown.
+    /// The UID of the object, which is empty if it is unknown.
     pub uid: Arc<str>,
 }
 
 impl ObjectRef {
-    /// Refers to a Node.
+    /// Creates a reference to a Node.
     pub fn node(name: impl Into<Arc<str>>, uid: impl Into<Arc<str>>) -> Self {
         let name = name.into();
         let uid = uid.into();
@@ -73,7 +73,7 @@ impl ObjectRef {
         }
     }
 
-    /// Refers to a Service.
+    /// Creates a reference to a Service.
     pub fn service(
         namespace: impl Into<Arc<str>>,
         name: impl Into<Arc<str>>,
@@ -101,7 +101,7 @@ impl ObjectRef {
     }
 }
 
-/// Outcome of a recorded event.
+/// The outcome of a recorded event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EventOutcome {
     Created,
@@ -121,7 +121,7 @@ impl EventMetrics {
     /// `queue_full`, `throttled`, `not_leader` and `failed`.
     ///
     /// # Errors
-    /// When a metric of this name is already registered.
+    /// Returns an error if a metric of this name is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let help = "Kubernetes events recorded, by what became of them.";
         let outcomes = ["created", "counted", "queue_full", "throttled", "not_leader", "failed"];
@@ -152,11 +152,11 @@ pub struct EventRecorder {
 }
 
 impl EventRecorder {
-    /// Makes a recorder, and the writer for the events that it records.
+    /// Creates a recorder, and the writer for the events that it records.
     ///
     /// `client` should be used only for events, so that their rate limit does not delay a
-    /// controller's writes. `component` is what upstream's controller of that name writes as
-    /// `source.component`. Nothing is written while `gate` is closed.
+    /// controller's writes. `component` is the `source.component` that upstream's controller
+    /// writes. Nothing is written while `gate` is closed.
     pub fn new(
         client: Client,
         component: impl Into<String>,
@@ -186,8 +186,8 @@ impl EventRecorder {
         )
     }
 
-    /// Records an event. `reason` is in PascalCase and from a fixed set. A note of 1 kB or more is
-    /// cut. Never blocks.
+    /// Records an event. Never blocks. `reason` must be in PascalCase and from a fixed set. A note
+    /// of 1 kB or more is truncated.
     pub fn event(&self, object: &ObjectRef, kind: EventType, reason: &'static str, note: &str) {
         let occurrence = RecordedEvent {
             object: object.clone(),

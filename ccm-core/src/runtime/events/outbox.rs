@@ -6,7 +6,7 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::correlator::{CorrelatedEvent, Correlator, RecordedEvent};
 
-/// Maximum time that an event waits for writes of state, from when it was recorded.
+/// The maximum time that an event waits for writes of state, from when it was recorded.
 pub(super) const MAX_DELAY: Duration = Duration::from_secs(5);
 
 /// An occurrence in the queue from a recorder to the writer.

@@ -27,15 +27,15 @@ use crate::{
     write_gate::{NotLeader, WriteGate},
 };
 
-/// Maximum number of attempts to write one event.
+/// The maximum number of attempts to write one event.
 const MAX_ATTEMPTS: u32 = 12;
-/// Delay between two attempts. Before the second attempt it is a random part of this, so that
-/// processes do not retry at the same time.
+/// The delay between two attempts. Before the second attempt it is a random part of this, so that
+/// many processes do not retry at the same time.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// Timeout of one request. The client's own timeout, if any, may be shorter.
+/// The timeout of one request. The client's own timeout, if any, may be shorter.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum time for writing queued events after the process was asked to stop.
-const FLUSH: Duration = Duration::from_millis(800);
+/// The maximum time for writing queued events after the process was told to stop.
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(800);
 
 /// Writes the events of an [`EventRecorder`](super::EventRecorder). Run it as a separate task.
 pub struct EventWriter {
@@ -56,7 +56,7 @@ impl fmt::Debug for EventWriter {
     }
 }
 
-/// Error of one attempt to write.
+/// The error of one attempt to write an event.
 enum WriteFailure {
     /// Another attempt may succeed.
     Transient(String),
@@ -66,7 +66,7 @@ enum WriteFailure {
 }
 
 impl EventWriter {
-    /// Lets each event wait while such writes are in flight, at most five seconds from when it was
+    /// Delays each event while these writes are in flight, by at most five seconds after it was
     /// recorded.
     #[must_use]
     pub fn after(self, writes: WritesInFlight) -> Self {
@@ -74,7 +74,7 @@ impl EventWriter {
     }
 
     /// Writes events until `stop` is cancelled. Then writes the queued ones, without delays and
-    /// without retries, for at most 0.8 s. Returns early only when every recorder has been dropped.
+    /// without retries, for at most 0.8 s. Returns earlier only if all recorders have been dropped.
     pub async fn run(mut self, stop: CancellationToken) {
         // Moved out of `self`, so that the remaining events can be counted at the end.
         let mut queue = std::mem::replace(&mut self.queue, mpsc::unbounded_channel().1);
@@ -82,7 +82,7 @@ impl EventWriter {
         let write_all = self.write_all(&mut queue, &mut outbox, &stop);
         let time_is_up = async {
             stop.cancelled().await;
-            sleep(FLUSH).await;
+            sleep(FLUSH_TIMEOUT).await;
         };
         tokio::select! {
             () = write_all => {}
@@ -93,7 +93,7 @@ impl EventWriter {
             tracing::warn!(
                 component = self.component,
                 left = unwritten,
-                "queued events were not written before the end"
+                "queued events were not written before the process stopped"
             );
         }
     }
@@ -107,7 +107,7 @@ impl EventWriter {
         loop {
             // While writes of state are in flight, first move the events that are queued now to the
             // outbox, where repetitions merge. Later arrivals must not delay the next write.
-            let queued = if self.writes.is_none() {
+            let queued = if self.writes.is_empty() {
                 0
             } else {
                 queue.len()
@@ -143,12 +143,13 @@ impl EventWriter {
     /// Waits until no write of state is in flight, until this time, or until `stop` is cancelled.
     async fn wait_for_turn(&self, until: Instant, stop: &CancellationToken) {
         tokio::select! {
-            () = self.writes.none() => {}
+            () = self.writes.wait_until_empty() => {}
             () = sleep_until(until) => {}
             () = stop.cancelled() => {}
         }
     }
 
+    /// Writes an event and counts it.
     async fn handle(&self, event: &CorrelatedEvent, repetitions: u64, stop: &CancellationToken) {
         let outcome = self.write(event, stop).await;
         self.metrics.count(outcome, 1);
@@ -160,8 +161,9 @@ impl EventWriter {
         self.metrics.count(repetitions_outcome, repetitions);
     }
 
+    /// Writes an event, with retries.
     async fn write(&self, event: &CorrelatedEvent, stop: &CancellationToken) -> EventOutcome {
-        let mut tries = 1;
+        let mut attempts = 1;
         loop {
             let error = match self.try_write(event).await {
                 Ok(outcome) => return outcome,
@@ -172,21 +174,22 @@ impl EventWriter {
                 }
                 Err(WriteFailure::Transient(error)) => error,
             };
-            if tries == MAX_ATTEMPTS || stop.is_cancelled() {
+            if attempts == MAX_ATTEMPTS || stop.is_cancelled() {
                 tracing::warn!(event = %event.name, reason = event.reason, error, "event was not written");
                 return EventOutcome::Failed;
             }
-            tracing::debug!(event = %event.name, error, "event not written, trying again");
-            let pause = if tries == 1 {
+            tracing::debug!(event = %event.name, error, "event was not written, retrying");
+            let delay = if attempts == 1 {
                 RETRY_INTERVAL.mul_f64(rand::random())
             } else {
                 RETRY_INTERVAL
             };
-            stop.run_until_cancelled(sleep(pause)).await;
-            tries += 1;
+            stop.run_until_cancelled(sleep(delay)).await;
+            attempts += 1;
         }
     }
 
+    /// Makes one attempt to write an event, as an update or as a new object.
     async fn try_write(&self, event: &CorrelatedEvent) -> Result<EventOutcome, WriteFailure> {
         let api: Api<Event> = Api::namespaced(self.client.clone(), event.object.event_namespace());
         if !event.is_new {

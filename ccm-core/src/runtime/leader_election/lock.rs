@@ -1,4 +1,5 @@
-//! Requests for one Lease. Each has a timeout, and each answer is kept as the object to write next.
+//! Requests for one Lease. Each has a timeout, and the object of each answer is kept, because the
+//! next write is based on it.
 
 use std::{pin::Pin, time::Duration};
 
@@ -10,19 +11,19 @@ use tokio::time::{Instant, timeout_at};
 
 use super::lease::{LeaseRecord, api_resource};
 
-/// Error of a request for the Lease.
+/// The error of a request for the Lease.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LeaseError {
     /// The Lease changed, was deleted or was created since it was last observed.
-    #[error("the lease changed meanwhile")]
+    #[error("the lease was changed concurrently")]
     Conflict,
-    /// Access denied: the permission for this verb is missing.
-    #[error("no right to {verb} leases.coordination.k8s.io: {message}")]
+    /// The permission for this verb is missing.
+    #[error("missing permission to {verb} leases.coordination.k8s.io: {message}")]
     Forbidden { verb: &'static str, message: String },
-    /// No answer before the timeout. The request may have taken effect.
+    /// No answer arrived before the timeout. The request may have taken effect.
     #[error("no answer to {verb} in time")]
     Timeout { verb: &'static str },
-    /// Anything else, such as an unreachable or overloaded API server.
+    /// Any other error, for example because the API server is unreachable or overloaded.
     #[error("cannot {verb} the lease")]
     Other { verb: &'static str, source: kube::Error },
 }
@@ -54,12 +55,12 @@ impl LeaseLock {
         }
     }
 
-    /// Limits all later requests to this deadline, even if their own timeout ends after it.
-    pub(super) fn set_deadline(&mut self, limit: Option<Instant>) {
-        self.deadline = limit;
+    /// Sets a deadline that all later requests must meet in addition to their own timeout.
+    pub(super) fn set_deadline(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline;
     }
 
-    /// Returns the UID of the last observed Lease. Empty before the first observation.
+    /// Returns the UID of the last observed Lease, which is empty before the first observation.
     pub(super) fn uid(&self) -> &str {
         self.last_observed
             .as_ref()
@@ -75,7 +76,10 @@ impl LeaseLock {
         Ok(self.last_observed.as_ref().map(LeaseRecord::read))
     }
 
-    /// Creates the Lease. Fails with [`LeaseError::Conflict`] if it exists already.
+    /// Creates the Lease.
+    ///
+    /// # Errors
+    /// Returns [`LeaseError::Conflict`] if the Lease already exists.
     pub(super) async fn create(&mut self, record: &LeaseRecord) -> Result<(), LeaseError> {
         let mut lease = DynamicObject::new(&self.name, &api_resource());
         record.write(&mut lease);
@@ -87,9 +91,11 @@ impl LeaseLock {
         Ok(())
     }
 
-    /// Replaces the record of the last observed Lease. Fails with [`LeaseError::Conflict`] if the
-    /// Lease has changed. The metadata is sent back unchanged, with the resource version that makes
-    /// the write conditional.
+    /// Replaces the record of the last observed Lease. Sends its metadata back unchanged, with the
+    /// resource version that makes the write conditional.
+    ///
+    /// # Errors
+    /// Returns [`LeaseError::Conflict`] if the Lease has changed since.
     pub(super) async fn update(&mut self, record: &LeaseRecord) -> Result<(), LeaseError> {
         let mut lease = self.last_observed.clone().ok_or(LeaseError::Conflict)?;
         if lease.metadata.resource_version.is_none() {
@@ -105,15 +111,17 @@ impl LeaseLock {
         Ok(())
     }
 
-    /// Runs a call with the request timeout and the deadline. Calls are boxed, since kube's futures
-    /// take kilobytes each.
+    /// Runs `call` until the request timeout or the deadline, whichever comes first. Calls are
+    /// boxed, because each of kube's futures takes kilobytes.
     async fn with_timeout<T>(
         &self,
         verb: &'static str,
         call: Pin<Box<impl Future<Output = kube::Result<T>>>>,
     ) -> Result<T, LeaseError> {
-        let own = Instant::now() + self.request_timeout;
-        let deadline = self.deadline.map_or(own, |limit| limit.min(own));
+        let request_deadline = Instant::now() + self.request_timeout;
+        let deadline = self
+            .deadline
+            .map_or(request_deadline, |deadline| deadline.min(request_deadline));
         match timeout_at(deadline, call).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(kube::Error::Api(status))) if status.is_conflict() || status.is_not_found() => {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::lock::LeaseError;
 use crate::{error::chain, telemetry::metrics::register};
 
-/// Metric families of leader election, shared by all locks of the process.
+/// The metrics of leader election, shared by all elections of the process.
 #[derive(Clone, Debug)]
 pub struct LeaderElectionMetrics {
     master_status: IntGaugeVec,
@@ -21,7 +21,7 @@ impl LeaderElectionMetrics {
     /// with the names and labels of upstream. `name` is the name of the Lease.
     ///
     /// # Errors
-    /// When a metric of this name is already registered.
+    /// Returns an error if a metric of this name is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let master_status = IntGaugeVec::new(
             Opts::new(
@@ -45,31 +45,31 @@ impl LeaderElectionMetrics {
 
     /// Exposes both families for a lease that is not held yet.
     pub(crate) fn init(&self, name: &str) {
-        self.leading(name, false);
+        self.set_leading(name, false);
         self.slowpath.with_label_values(&[name]);
     }
 
-    pub(super) fn leading(&self, name: &str, leading: bool) {
+    pub(super) fn set_leading(&self, name: &str, leading: bool) {
         self.master_status
             .with_label_values(&[name])
             .set(leading.into());
     }
 
-    pub(super) fn slowpath(&self, name: &str) {
+    pub(super) fn count_slowpath(&self, name: &str) {
         self.slowpath.with_label_values(&[name]).inc();
     }
 }
 
-/// How long after its lease duration a leader without a renewal is still healthy: 20 s, as
-/// upstream.
+/// The time after the lease duration for which a leader without a renewal still counts as healthy.
+/// It is upstream's value.
 const HEALTH_TOLERANCE: Duration = Duration::from_secs(20);
 
-/// How long a standby without access to the Lease counts as able to take over. This is longer than
-/// the restart of an API server or the replacement of a credential takes.
+/// The time for which a standby without access to the Lease still counts as able to take over. It
+/// is longer than the restart of an API server or the replacement of a credential takes.
 pub(super) const STANDBY_TOLERANCE: Duration = Duration::from_secs(300);
 
-/// Health of the election for one Lease, for the health checks `leaderElection` and `lease-access`.
-/// Cheap to clone.
+/// The health of the election for one Lease, which the health checks `leaderElection` and
+/// `lease-access` read. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct LeaseHealth {
     role: Arc<Mutex<Role>>,
@@ -80,9 +80,9 @@ pub struct LeaseHealth {
 enum Role {
     #[default]
     None,
-    /// Waits for the Lease. Its last request for the Lease that succeeded was at this time.
+    /// The process waits for the Lease. Contains the time of its last successful request.
     Standby(Instant),
-    /// Leads. It acquired or last renewed the Lease at this time.
+    /// The process leads. Contains the time when it acquired or last renewed the Lease.
     Leader(Instant),
 }
 
@@ -91,15 +91,19 @@ impl LeaseHealth {
         Self { role: Arc::default(), lease_duration }
     }
 
-    pub(super) fn set(&self, renewed: Option<Instant>) {
-        *self.role.lock() = renewed.map_or(Role::None, Role::Leader);
+    /// Records that the leader renewed the Lease at this time, or with `None` that this process no
+    /// longer takes part in the election.
+    pub(super) fn set_last_renewal(&self, renewed_at: Option<Instant>) {
+        *self.role.lock() = renewed_at.map_or(Role::None, Role::Leader);
     }
 
-    fn stands_by(&self) {
+    /// Records that this process waits for the Lease and can access it now.
+    fn set_standby(&self) {
         *self.role.lock() = Role::Standby(Instant::now());
     }
 
-    /// Returns the time since the last successful renewal. `None` while this process does not lead.
+    /// Returns the time since the last successful renewal, or `None` while this process does not
+    /// lead.
     pub fn last_renewal_age(&self) -> Option<Duration> {
         match *self.role.lock() {
             Role::Leader(renewed) => Some(renewed.elapsed()),
@@ -107,8 +111,8 @@ impl LeaseHealth {
         }
     }
 
-    /// Returns the time since a request of a standby for the Lease last succeeded. `None` while
-    /// this process is no standby.
+    /// Returns the time since the last successful request of a standby for the Lease, or `None`
+    /// while this process is not a standby.
     pub fn standby_age(&self) -> Option<Duration> {
         match *self.role.lock() {
             Role::Standby(answered) => Some(answered.elapsed()),
@@ -116,23 +120,23 @@ impl LeaseHealth {
         }
     }
 
-    /// Returns true if, as far as it knows, this process could lead. False for a standby if every
-    /// attempt to read or acquire the Lease failed for five minutes, because of its credentials,
-    /// its permissions or the connection. Always true for a leader.
+    /// Returns true if this process leads or, as far as it knows, could take over.
+    ///
+    /// A standby cannot if every attempt to read or acquire the Lease has failed for five minutes,
+    /// because of its credentials, its permissions or the connection.
     pub fn can_lead(&self) -> bool {
         self.standby_age().is_none_or(|age| age < STANDBY_TOLERANCE)
     }
 
-    /// Returns true if the election is healthy. A standby always is. A leader is, unless its last
-    /// renewal is older than the lease duration plus 20 s: such a leader should have ended, so
-    /// something hangs.
+    /// Returns true unless this process leads and its last renewal is older than the lease duration
+    /// plus 20 s. Such a leader should have ended, so something in it hangs.
     pub fn is_healthy(&self) -> bool {
         self.last_renewal_age()
             .is_none_or(|age| age <= self.lease_duration + HEALTH_TOLERANCE)
     }
 }
 
-/// Updates the health of a standby, and logs when it changes.
+/// A process that waits for the Lease. Updates its health and logs when that changes.
 #[derive(Debug)]
 pub(super) struct Standby {
     health: LeaseHealth,
@@ -143,27 +147,28 @@ pub(super) struct Standby {
 impl Standby {
     /// Records that this process begins to wait for the Lease.
     pub(super) fn begin(health: LeaseHealth, lease: String) -> Self {
-        health.stands_by();
+        health.set_standby();
         Self { health, lease, is_locked_out: false }
     }
 
-    /// Records the result of an attempt.
-    pub(super) fn attempted<T>(&mut self, attempt: &Result<T, LeaseError>) {
+    /// Records the result of an attempt to acquire the Lease.
+    pub(super) fn record_attempt<T>(&mut self, attempt: &Result<T, LeaseError>) {
         let lease = &self.lease;
         match attempt {
             // A conflict also proves access to the Lease.
             Ok(_) | Err(LeaseError::Conflict) => {
-                self.health.stands_by();
-                if std::mem::take(&mut self.is_locked_out) {
+                self.health.set_standby();
+                if self.is_locked_out {
+                    self.is_locked_out = false;
                     tracing::info!(lease, "the lease can be read again, this standby is ready");
                 }
             }
-            Err(failure) if !self.is_locked_out && !self.health.can_lead() => {
+            Err(error) if !self.is_locked_out && !self.health.can_lead() => {
                 self.is_locked_out = true;
                 let seconds = STANDBY_TOLERANCE.as_secs();
                 tracing::error!(
                     lease,
-                    error = chain(failure),
+                    error = chain(error),
                     "no access to the lease for {seconds}s, this standby is not ready"
                 );
             }
@@ -172,19 +177,24 @@ impl Standby {
     }
 }
 
-/// How often an error that lasts is logged again.
+/// The interval at which a persistent error is logged again.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Logs a failure when its kind changes and then every 30 s, not at every attempt.
+/// Logs errors of requests for the Lease: each when its kind changes and then every 30 s, instead
+/// of at every attempt. Contains the kind and the time of the last logged error.
 #[derive(Debug, Default)]
 pub(super) struct FailureLog(Option<(&'static str, Instant)>);
 
 impl FailureLog {
-    pub(super) fn failed(&mut self, lease: &str, failure: &LeaseError) {
-        let kind = match failure {
-            // This is normal: two standbys tried at the same time, or somebody set a label on the
-            // Lease.
-            LeaseError::Conflict => return tracing::debug!(lease, "lease changed meanwhile"),
+    /// Logs the error, unless one of its kind was logged recently.
+    pub(super) fn log(&mut self, lease: &str, error: &LeaseError) {
+        let kind = match error {
+            // A conflict is normal: two standbys tried at the same time, or somebody set a label on
+            // the Lease.
+            LeaseError::Conflict => {
+                tracing::debug!(lease, "the lease was changed concurrently");
+                return;
+            }
             LeaseError::Forbidden { verb, .. } => verb,
             LeaseError::Timeout { .. } => "timeout",
             LeaseError::Other { .. } => "other",
@@ -197,21 +207,22 @@ impl FailureLog {
             return;
         }
         self.0 = Some((kind, now));
-        match failure {
+        match error {
             LeaseError::Forbidden { verb, message } => tracing::error!(
                 lease,
                 verb,
                 resource = "leases.coordination.k8s.io",
                 message,
-                "missing right for leader election, trying on"
+                "missing permission for leader election, retrying"
             ),
-            failure => {
-                let cause = std::error::Error::source(failure).map(ToString::to_string);
-                tracing::warn!(lease, error = %failure, cause, "leader election request failed, trying on");
+            error => {
+                let cause = std::error::Error::source(error).map(ToString::to_string);
+                tracing::warn!(lease, %error, cause, "leader election request failed, retrying");
             }
         }
     }
 
+    /// Forgets the last logged error after a success.
     pub(super) fn reset(&mut self) {
         self.0 = None;
     }

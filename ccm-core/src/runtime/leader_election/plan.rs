@@ -1,12 +1,15 @@
-//! The rules of leader election, as pure functions from observed state to the next action. They use
-//! no clock and no client: `now` is an argument. So is the wall clock, which is only written to the
-//! Lease and never used in a decision.
+//! The rules of leader election, as pure functions from observed state to the next action.
+//!
+//! They use no clock and no client. The monotonic time is an argument, and so is the wall-clock
+//! time, which is only written to the Lease and never used in a decision.
 //!
 //! The rules follow client-go's `tools/leaderelection` (v0.37) wherever other processes can see a
-//! difference. They differ from it in three ways, all on the safe side: a leader that observes
-//! another holder stops at once instead of after the renew deadline; a Lease that disappears while
-//! another process held it is created only after that holder's lease duration; for a holder without
-//! a valid duration our lease duration is used.
+//! difference. They differ from it in three ways, all of them on the safe side:
+//!
+//! - A leader that observes another holder stops at once, instead of after the renew deadline.
+//! - A Lease that disappears while another process holds it is created again only after that
+//!   holder's lease duration.
+//! - For a holder without a valid lease duration, our own lease duration counts.
 
 use std::time::{Duration, Instant};
 
@@ -14,18 +17,18 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::lease::{LeaseRecord, micro_time};
 
-/// Lease duration (`leaseDurationSeconds`) that client-go writes when it releases.
+/// The lease duration (`leaseDurationSeconds`) that client-go writes when it releases a Lease.
 const RELEASED_SECONDS: u32 = 1;
 
 /// The durations of one election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Timing {
-    /// How long other processes wait after the last change that they observed. Only whole seconds
-    /// count, because the Lease holds no fractions.
+    /// The time that other processes wait after the last change that they observed. Only whole
+    /// seconds count, because the Lease contains no fractions.
     pub(super) lease_duration: Duration,
-    /// How long a leader tries to renew before it gives up leadership.
+    /// The time that a leader tries to renew before it gives up leadership.
     pub(super) renew_deadline: Duration,
-    /// Time between two attempts.
+    /// The time between two attempts.
     pub(super) retry_period: Duration,
 }
 
@@ -33,24 +36,25 @@ pub(super) struct Timing {
 /// deadline.
 pub(super) const JITTER_FACTOR: f64 = 1.2;
 
-/// Part of the lease duration that the leader does not use.
+/// The part of the lease duration that the leader does not use.
 ///
-/// It is one second because client-go compares records with the precision of a second. A renewal
-/// within the same second as the one before is no change for it, so its wait may have begun up to a
-/// second before our last renewal. The margin also covers clocks of different speed (500 ppm of 15
-/// s is 8 ms) and the time between the check of the gate and the sending of a request.
+/// client-go compares records with the precision of a second. To it, a renewal within the same
+/// second as the one before is no change, so its wait may have begun up to a second before our last
+/// renewal. The margin also covers clocks that run at different speeds (500 ppm of 15 s is 8 ms)
+/// and the time between the check of the gate and the sending of a request.
 const GATE_MARGIN: Duration = Duration::from_secs(1);
 
 impl Timing {
-    /// Returns the whole seconds that are written to the Lease.
+    /// Returns the lease duration in whole seconds, as it is written to the Lease.
     pub(super) fn lease_seconds(&self) -> u32 {
         u32::try_from(self.lease_duration.as_secs())
             .unwrap_or(u32::MAX)
             .min(i32::MAX.cast_unsigned())
     }
 
-    /// Returns how long the gate stays open after a successful write, counted from before it was
-    /// sent. Short leases (under 4 s, for tests) have a margin of a quarter of the lease duration.
+    /// Returns the time that the gate stays open after a successful write, counted from just before
+    /// the write was sent. Leases shorter than 4 s, which only tests use, have a margin of a
+    /// quarter of the lease duration.
     pub(super) fn gate_time(&self) -> Duration {
         let lease = Duration::from_secs(self.lease_seconds().into());
         lease.saturating_sub(GATE_MARGIN.min(lease / 4))
@@ -61,37 +65,38 @@ impl Timing {
         (self.renew_deadline / 2).max(Duration::from_secs(1))
     }
 
-    /// Returns the delay of a standby after it found that another process holds the Lease.
+    /// Returns the delay of a standby before it reads the Lease again, after it found that another
+    /// process holds it.
     ///
-    /// It is half the retry period without jitter, so that a standby notices a released Lease
-    /// within a second by default. Upstream takes 2 to 4.4 s. A watch would notice it sooner, but
-    /// needs the `watch` verb, which upstream's roles do not grant, keeps a connection open, and
-    /// receives every renewal anyway. A GET of one object per second costs less than one kubelet
-    /// does.
-    pub(super) fn standby_pause(&self) -> Duration {
+    /// The delay is half the retry period, without jitter. With the default settings a standby
+    /// therefore notices a released Lease within a second, where upstream takes 2 to 4.4 s. A watch
+    /// would notice it sooner, but it needs the `watch` verb, which upstream's roles do not grant,
+    /// keeps a connection open, and receives every renewal anyway. A GET of one object per second
+    /// costs less than a single kubelet does.
+    pub(super) fn standby_delay(&self) -> Duration {
         self.retry_period / 2
     }
 
     /// Returns the delay after a failed request: the retry period times 1 to 2.2, as upstream.
-    /// `random` is between 0 and 1.
-    pub(super) fn failure_pause(&self, random: f64) -> Duration {
+    /// `random` is a number between 0 and 1.
+    pub(super) fn error_delay(&self, random: f64) -> Duration {
         self.retry_period
             .mul_f64(1.0 + JITTER_FACTOR * random.clamp(0.0, 1.0))
     }
 }
 
-/// What to do about the Lease now.
+/// The next action on the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Another process holds the Lease, or held it before the Lease disappeared. Do nothing before
-    /// `until`.
+    /// Wait until `until`: another process holds the Lease, or held it before the Lease
+    /// disappeared.
     Wait {
         /// The holder.
         holder: String,
-        /// When its lease duration is over, if the record does not change before.
+        /// The end of the holder's lease duration, if the record does not change before.
         until: Instant,
     },
-    /// There is no Lease: create it with this record.
+    /// Create the Lease, which does not exist, with this record.
     Create(LeaseRecord),
     /// Replace the record that was just read, on the condition that the Lease has not changed
     /// since.
@@ -103,45 +108,45 @@ pub(super) enum Decision {
     },
 }
 
-/// What one process has observed of one Lease and written to it.
+/// The state of one process in one election: what it observed of the Lease and wrote to it.
 #[derive(Clone, Debug)]
 pub(super) struct ElectionState {
     identity: String,
     timing: Timing,
-    /// The last record observed. Kept when the Lease disappears, since its holder may still believe
-    /// that it leads.
+    /// The last observed record. Kept when the Lease disappears, because its holder may still
+    /// believe that it leads.
     record: Option<LeaseRecord>,
     /// True if the Lease existed when it was last read.
-    present: bool,
-    /// When the record was last observed to change, on the local clock.
+    exists: bool,
+    /// The time on the local clock when a change of the record was last observed.
     changed_at: Option<Instant>,
     /// The wall-clock time in the last record that this process wrote.
     last_write_time: Option<Timestamp>,
 }
 
 impl ElectionState {
-    /// Makes the state of a candidate that has not read the Lease yet.
+    /// Creates the state of a process that has not read the Lease yet.
     pub(super) fn new(identity: impl Into<String>, timing: Timing) -> Self {
         Self {
             identity: identity.into(),
             timing,
             record: None,
-            present: false,
+            exists: false,
             changed_at: None,
             last_write_time: None,
         }
     }
 
-    /// Records the Lease as read or written at `now`. `None` means that there is no Lease.
+    /// Records the Lease as it was read or written at `now`. `None` means that it does not exist.
     pub(super) fn observe(&mut self, record: Option<LeaseRecord>, now: Instant) {
-        self.present = record.is_some();
+        self.exists = record.is_some();
         if record.is_some() && record != self.record {
             self.record = record;
             self.changed_at = Some(now);
         }
     }
 
-    /// Returns the last observed holder. Empty when the Lease is free or was never read.
+    /// Returns the last observed holder, which is empty if the Lease is free or was never read.
     pub(super) fn holder(&self) -> &str {
         self.record.as_ref().map_or("", |r| &r.holder)
     }
@@ -151,13 +156,13 @@ impl ElectionState {
         self.holder() == self.identity
     }
 
-    /// Decides what to do after the last observation. `renew_time` is only written, never compared
-    /// with the Lease.
+    /// Returns the action that follows from the last observation. `renew_time` is only written, and
+    /// never compared with the Lease.
     pub(super) fn decide(&self, now: Instant, renew_time: Timestamp) -> Decision {
         if let Some(until) = self.other_holder_until().filter(|until| now < *until) {
             return Decision::Wait { holder: self.holder().to_owned(), until };
         }
-        if self.present {
+        if self.exists {
             Decision::Update {
                 record: self.acquire_record(renew_time),
                 renewal: self.is_holder(),
@@ -168,13 +173,13 @@ impl ElectionState {
     }
 
     /// Returns the record for a renewal that does not read the Lease first.
-    pub(super) fn renewal(&self, renew_time: Timestamp) -> LeaseRecord {
+    pub(super) fn renewal_record(&self, renew_time: Timestamp) -> LeaseRecord {
         self.acquire_record(renew_time)
     }
 
-    /// Returns the record that releases the Lease: no holder and a duration of one second, as
-    /// client-go writes it.
-    pub(super) fn release(&self, renew_time: Timestamp) -> LeaseRecord {
+    /// Returns the record that releases the Lease. As in client-go, it has no holder and a duration
+    /// of one second.
+    pub(super) fn release_record(&self, renew_time: Timestamp) -> LeaseRecord {
         let renew_time = micro_time(renew_time);
         LeaseRecord {
             holder: String::new(),
@@ -196,10 +201,11 @@ impl ElectionState {
         self.observe(Some(record), now);
     }
 
-    /// Returns the renew time to write: the wall clock, or one second after the last one if the
-    /// wall clock stalled or stepped back within the second that was written last. Other processes
-    /// only look for a *change*, client-go with the precision of a second, so a renewal must differ
-    /// from the one before.
+    /// Returns the renew time to write: `wall_time`, or one second after the last written time if
+    /// the wall clock stalled or stepped back within that second.
+    ///
+    /// A renewal must differ from the one before, because other processes only look for a *change*,
+    /// client-go with the precision of a second.
     pub(super) fn next_renew_time(&self, wall_time: Timestamp) -> Timestamp {
         let Some(last) = self.last_write_time else {
             return wall_time;
@@ -212,6 +218,7 @@ impl ElectionState {
         }
     }
 
+    /// Returns the end of another holder's lease duration, or `None` if there is no other holder.
     fn other_holder_until(&self) -> Option<Instant> {
         let record = self
             .record
@@ -223,6 +230,7 @@ impl ElectionState {
         Some(self.changed_at? + Duration::from_secs(seconds.into()))
     }
 
+    /// Returns the record that acquires or renews the Lease for this process.
     fn acquire_record(&self, renew_time: Timestamp) -> LeaseRecord {
         let renew_time = micro_time(renew_time);
         let (acquire_time, transitions) = match &self.record {
@@ -232,7 +240,7 @@ impl ElectionState {
                     .unwrap_or_else(|| renew_time.clone()),
                 old.transitions,
             ),
-            Some(old) if self.present => (renew_time.clone(), old.transitions.saturating_add(1)),
+            Some(old) if self.exists => (renew_time.clone(), old.transitions.saturating_add(1)),
             _ => (renew_time.clone(), 0),
         };
         LeaseRecord {
@@ -245,48 +253,48 @@ impl ElectionState {
     }
 }
 
-/// Times at which a leader must renew and must give up.
+/// The times at which a leader must renew and must give up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LeadershipTerm {
     timing: Timing,
-    /// Just before the last successful write was sent.
+    /// The time just before the last successful write was sent.
     sent_at: Instant,
-    /// When its answer arrived.
+    /// The time when the answer to that write arrived.
     answered_at: Instant,
-    /// When the last attempt failed, if none has succeeded since.
+    /// The time when the last attempt failed, if none has succeeded since.
     failed_at: Option<Instant>,
 }
 
 impl LeadershipTerm {
-    /// Begins a term with the write that acquired the Lease: sent at `sent_at`, answered at
-    /// `answered_at`.
+    /// Begins a term with the write that acquired the Lease, which was sent at `sent_at` and
+    /// answered at `answered_at`.
     pub(super) fn new(timing: Timing, sent_at: Instant, answered_at: Instant) -> Self {
         Self { timing, sent_at, answered_at, failed_at: None }
     }
 
     /// Records a successful renewal.
-    pub(super) fn renewed(&mut self, sent_at: Instant, answered_at: Instant) {
+    pub(super) fn record_renewal(&mut self, sent_at: Instant, answered_at: Instant) {
         *self = Self::new(self.timing, sent_at, answered_at);
     }
 
     /// Records a failed attempt.
-    pub(super) fn failed(&mut self, now: Instant) {
+    pub(super) fn record_failure(&mut self, now: Instant) {
         self.failed_at = Some(now);
     }
 
-    /// Returns the time until which the gate is open: no other process can have acquired the Lease
-    /// before it, with a margin.
+    /// Returns the time until which the gate may be open. Before that time no other process can
+    /// acquire the Lease.
     pub(super) fn gate_until(&self) -> Instant {
         self.sent_at + self.timing.gate_time()
     }
 
-    /// Returns when to try the next renewal.
+    /// Returns the time of the next attempt to renew.
     pub(super) fn next_attempt(&self) -> Instant {
         self.failed_at.unwrap_or(self.answered_at) + self.timing.retry_period
     }
 
-    /// Returns when to stop trying: the renew deadline counted from when the first attempt was due,
-    /// as upstream counts it, but never after the gate closes.
+    /// Returns the time at which the leader gives up: the renew deadline, counted as upstream
+    /// counts it from when the first attempt was due, but never after the gate closes.
     pub(super) fn give_up_at(&self) -> Instant {
         (self.answered_at + self.timing.retry_period + self.timing.renew_deadline)
             .min(self.gate_until())

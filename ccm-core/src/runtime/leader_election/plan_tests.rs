@@ -123,7 +123,7 @@ fn a_release_keeps_the_count_of_transitions() {
         renew_time: Some(NOW.into()),
         transitions: 4,
     };
-    assert_eq!(candidate.release(wall()), want);
+    assert_eq!(candidate.release_record(wall()), want);
 }
 
 #[test]
@@ -151,10 +151,10 @@ fn the_gate_counts_from_before_the_write_and_keeps_a_margin() {
     assert_eq!(tenure.gate_until(), zero + seconds(14));
     assert_eq!(tenure.next_attempt(), zero + seconds(5));
     assert_eq!(tenure.give_up_at(), zero + seconds(14), "not 15: never later than the gate");
-    tenure.failed(zero + seconds(6));
+    tenure.record_failure(zero + seconds(6));
     assert_eq!(tenure.next_attempt(), zero + seconds(8));
     assert_eq!(tenure.give_up_at(), zero + seconds(14), "failures buy no time");
-    tenure.renewed(zero + seconds(8), zero + seconds(8));
+    tenure.record_renewal(zero + seconds(8), zero + seconds(8));
     assert_eq!(
         (tenure.next_attempt(), tenure.give_up_at()),
         (zero + seconds(10), zero + seconds(20))
@@ -172,7 +172,7 @@ fn times_follow_from_the_settings() {
     assert_eq!(timing(2_000, 1_500).gate_time(), Duration::from_millis(1_500));
     assert_eq!(timing(15_000, 10_000).request_timeout(), seconds(5));
     assert_eq!(timing(2_000, 1_500).request_timeout(), seconds(1));
-    assert_eq!(TIMING.failure_pause(0.0), seconds(2));
-    assert_eq!(TIMING.failure_pause(1.0), Duration::from_millis(4_400));
-    assert_eq!(TIMING.standby_pause(), seconds(1));
+    assert_eq!(TIMING.error_delay(0.0), seconds(2));
+    assert_eq!(TIMING.error_delay(1.0), Duration::from_millis(4_400));
+    assert_eq!(TIMING.standby_delay(), seconds(1));
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use rand::RngExt as _;
 use tokio::time::Instant;
 
-/// Back-off between failed attempts, with client-go's numbers (`tools/cache/reflector.go` v0.37):
-/// it starts at 0.8 s and doubles up to 30 s. Each delay is lengthened by up to its own length.
-/// After two minutes without a failure it starts again.
+/// The back-off between failed attempts, with client-go's numbers (`tools/cache/reflector.go`
+/// v0.37): it starts at 0.8 s and doubles up to 30 s. Each delay is lengthened by up to its own
+/// length. After two minutes without a failure it starts again.
 #[derive(Debug)]
 pub(crate) struct ReflectorBackoff {
     next: Duration,

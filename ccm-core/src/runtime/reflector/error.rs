@@ -8,23 +8,23 @@ use crate::runtime::{
     encoding::decode::DecodeError,
 };
 
-/// Error that ended a list or a watch.
+/// The error that ended a list or a watch.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReflectorError {
     /// The server rejected the request, or could not be reached.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// The answer cannot be decoded.
+    /// The response cannot be decoded.
     #[error(transparent)]
     Decode(#[from] DecodeError),
     /// The stream of the watch broke.
-    #[error("watch broken")]
+    #[error("watch interrupted")]
     Stream(#[from] StreamError),
     /// A streaming list ended, or exceeded its time limit, before all initial events had arrived.
     #[error("the initial events of the watch did not end")]
     IncompleteList,
     /// The watch ended at once, without a newer resource version.
-    #[error("watch ended at once")]
+    #[error("watch ended immediately")]
     WatchTooShort,
     /// Nothing arrived on the watch for this long.
     #[error("nothing arrived for {0:?}")]
@@ -53,11 +53,11 @@ impl ReflectorError {
         matches!(self, Self::Api(error) if matches!(error.code(), Some(400 | 405 | 406 | 415 | 422)))
     }
 
-    /// Returns true if a watch cannot be resumed at its resource version, so that everything must
-    /// be listed again.
+    /// Returns true if a watch cannot be resumed at its resource version, and everything must be
+    /// listed again.
     ///
-    /// This is the case for 410, and for every error that would be the same after a wait: for
-    /// example, the server takes the resource version for malformed (400), or for one in the future
+    /// This is the case for 410, and for every error that would be the same after a delay. For
+    /// example, the server may consider the resource version to be malformed (400) or in the future
     /// (504 with reason `Timeout`).
     pub(crate) fn needs_relist(&self) -> bool {
         match self {

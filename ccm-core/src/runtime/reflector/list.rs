@@ -19,26 +19,26 @@ use crate::{
     },
 };
 
-/// Number of streaming lists in a row that may break before paged lists are used. A proxy that
-/// buffers streams does not delay pages.
+/// The number of streaming lists in a row that may break before paged lists are used. Pages also
+/// work through a proxy that buffers streams.
 const MAX_BROKEN_STREAMS: u32 = 2;
 
-/// Idle timeout between the initial events of a streaming list. The server sends them as fast as
-/// they are read.
+/// The idle timeout between the initial events of a streaming list. The server sends them as fast
+/// as they are read.
 const INITIAL_IDLE: Duration = Duration::from_secs(30);
 
-/// Timeout of all initial events together. A server that neither supports nor rejects streaming
-/// lists sends events indefinitely. On a connection that is too slow for this timeout, pages work
-/// better.
+/// The timeout of all initial events together. It is needed for servers that neither support nor
+/// reject streaming lists, because these send events indefinitely. On a connection that is too slow
+/// for it, pages work better.
 const INITIAL_LIMIT: Duration = Duration::from_secs(60);
 
-/// Number of lists in a row that are older than the latest resource version, of which the last is
-/// accepted. With the delays between them this takes half a minute to a minute, by which time a
-/// lagging API server has caught up.
+/// The number of lists in a row that must be older than the latest resource version for the last of
+/// them to be accepted. With the delays between them this takes half a minute to a minute, in which
+/// an API server that lags behind catches up.
 const MAX_STALE_LISTS: u32 = 5;
 
 impl<T: CachedObject> Reflector<T> {
-    /// Lists everything once and stores it in the cache.
+    /// Lists all objects once and stores them in the cache.
     pub(super) async fn list(&mut self) -> Result<ListPosition, ReflectorError> {
         if self.streaming && self.broken_streams < MAX_BROKEN_STREAMS {
             match self.streaming_list().await {
@@ -68,7 +68,8 @@ impl<T: CachedObject> Reflector<T> {
         self.paged_list().await
     }
 
-    /// Lists with a watch that begins with all existing objects. The stream continues as a watch.
+    /// Opens a watch that begins with all existing objects, and lists these. The stream continues
+    /// as a watch.
     async fn streaming_list(&mut self) -> Result<ListPosition, ReflectorError> {
         let query = "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
         let stream = self.open(query).await?;
@@ -77,6 +78,7 @@ impl<T: CachedObject> Reflector<T> {
             .unwrap_or(Err(ReflectorError::IncompleteList))
     }
 
+    /// Reads the initial events of a streaming list, and stores the list in the cache.
     async fn initial_events(
         &mut self,
         mut stream: WatchStream,
@@ -95,17 +97,17 @@ impl<T: CachedObject> Reflector<T> {
                     self.store_list(listed, &resource_version)?;
                     return Ok(ListPosition::At { resource_version, stream: Some(stream) });
                 }
-                WatchEvent::Failed(status) => return Err(Self::failed(status)),
+                WatchEvent::Failed(status) => return Err(Self::error_from_status(status)),
                 // A deletion is not an initial event, but it also means that the object is not in
                 // the list.
-                WatchEvent::Deleted(gone) => listed.remove(&gone.key),
+                WatchEvent::Deleted(deleted) => listed.remove(&deleted.key),
                 WatchEvent::Bookmark { .. } | WatchEvent::Unknown(_) => {}
             }
         }
     }
 
-    /// Lists page by page, all pages of one state of the server. If that state expires meanwhile,
-    /// lists everything in one request.
+    /// Lists page by page. All pages show one state of the server. If that state expires between
+    /// two pages, lists everything in one request.
     async fn paged_list(&mut self) -> Result<ListPosition, ReflectorError> {
         let mut listed = ListSnapshot::new();
         let mut query = format!("?limit={}", self.options.page_size);
@@ -117,7 +119,7 @@ impl<T: CachedObject> Reflector<T> {
                 {
                     tracing::debug!(
                         resource = T::RESOURCE,
-                        "the list expired between pages; taking it in one piece"
+                        "the list expired between pages; listing again without pages"
                     );
                     listed = ListSnapshot::new();
                     query.clear();
@@ -148,7 +150,7 @@ impl<T: CachedObject> Reflector<T> {
 
     fn record_unreadable(&self, malformed: UnreadableObject, listed: &mut ListSnapshot<T>) {
         self.log_unreadable(&malformed);
-        listed.unreadable(malformed.key);
+        listed.add_unreadable(malformed.key);
     }
 
     /// Stores a complete list in the cache, unless it is older than the latest resource version of
@@ -167,7 +169,7 @@ impl<T: CachedObject> Reflector<T> {
             tracing::warn!(
                 resource = T::RESOURCE,
                 reason,
-                "taking older lists for the truth, as after a restored backup"
+                "accepting an older list, because etcd must have been restored from a backup"
             );
             self.latest = LatestResourceVersion::default();
             self.latest.advance(resource_version)?;

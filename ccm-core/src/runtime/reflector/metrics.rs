@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::telemetry::metrics::register;
 
-/// Metrics of the caches, by `resource`.
+/// The metrics of the caches, by `resource`.
 #[derive(Clone, Debug)]
 pub struct CacheMetrics {
     objects: IntGaugeVec,

@@ -1,19 +1,18 @@
-//! Keeps a [`Cache`] equal to the objects on the API server, with a list, a watch, and recovery
-//! from every error of either.
+//! The reflector, which keeps a [`Cache`] equal to the objects on the API server. It lists and
+//! watches them, and recovers from every error.
 //!
 //! # Guarantees
 //!
 //! - *Lists are consistent reads.* They never request `resourceVersion=0`, so no API server answers
 //!   from a cache that is older than what another one returned before a fail-over. After a list the
 //!   cache is at least as new as the time at which the list was requested.
-//! - *A watch continues after the last event or bookmark*, on whichever API server: the server
-//!   sends everything since, or answers 410, which leads to a new list.
-//! - *The cache never goes back* behind the latest resource version that it has had. An older list
-//!   or event leads to another list. Only when five lists in a row are older, over half a minute to
-//!   a minute, is the last of them accepted: then etcd was restored from a backup, and the server's
-//!   current state is the truth. (Resource versions are compared as numbers, which the API
-//!   guarantees since 1.35 and which etcd always used. Versions that are not numbers are not
-//!   compared.)
+//! - *A watch continues after the last event or bookmark*, on any API server. The server sends all
+//!   later events, or answers 410, which leads to a new list.
+//! - *The cache never goes back* to an older resource version. An older list or event leads to
+//!   another list. If five lists in a row are older, which takes half a minute to a minute, the last
+//!   of them is accepted, because etcd must have been restored from a backup. Resource versions are
+//!   compared as numbers, which the API guarantees since 1.35 and which etcd always used. Versions
+//!   that are not numbers are not compared.
 //! - *Silence is detected.* A watch on which nothing arrives for
 //!   [`ReflectorOptions::watch_idle_timeout`], not even a bookmark (the server sends one per
 //!   minute), is opened again. The server ends each watch after a random 5 to 10 minutes.
@@ -50,27 +49,26 @@ use super::{
 };
 use crate::error::chain;
 
-/// How often access that stays denied is logged again.
+/// The interval at which persistent denial of access is logged again.
 const DENIAL_LOG_INTERVAL: Duration = Duration::from_secs(600);
-const DENIED: &str = "the API server denies access to a watched resource; trying again";
+const DENIED: &str = "the API server denies access to a watched resource, retrying";
 
-/// Options of a [`Reflector`].
+/// The options of a [`Reflector`].
 #[derive(Clone, Debug)]
 pub struct ReflectorOptions {
-    /// Objects per page of a list, if the server does not stream lists. Default 500, as in
-    /// client-go.
+    /// The number of objects in one page of a list, if the server does not stream lists. Default
+    /// 500, as in client-go.
     pub page_size: u32,
-    /// Whether to request streaming lists (`sendInitialEvents`). Default true. A server that
-    /// rejects them is only tried once.
+    /// True if streaming lists (`sendInitialEvents`) are requested. Default true. If the server
+    /// rejects one, no more are requested.
     pub streaming: bool,
-    /// Timeout of the first complete list, including retries, after which [`Reflector::run`] fails.
-    /// Default five minutes: longer than the start of an API server, and short enough for an
-    /// orchestrator to show the restarts.
+    /// The timeout of the first complete list, including retries, after which [`Reflector::run`]
+    /// fails. The default of five minutes is longer than the start of an API server takes.
     pub first_sync: Duration,
-    /// Whether the time in which the server denies access counts towards `first_sync`. Default
+    /// True if the time in which the server denies access counts towards `first_sync`. Default
     /// false. Set for a run that must end by itself, such as a single comparison.
     pub count_denials: bool,
-    /// Idle timeout of a watch. Default 150 s, which is more than two intervals of the server's
+    /// The idle timeout of a watch. The default of 150 s is more than two intervals of the server's
     /// bookmarks.
     pub watch_idle_timeout: Duration,
 }
@@ -89,7 +87,7 @@ impl Default for ReflectorOptions {
     }
 }
 
-/// The first complete list did not arrive in time.
+/// The error of a first complete list that did not arrive in time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot list {resource}: not complete after {after:?}, last failure: {last}")]
 pub struct FirstSyncTimedOut {
@@ -109,30 +107,30 @@ pub struct Reflector<T: CachedObject> {
     metrics: CacheMetrics,
     backoff: ReflectorBackoff,
     last_failure: Option<String>,
-    /// The last logged error of denied access, and when it was logged.
+    /// The last logged error about denied access, and the time when it was logged.
     last_denial: Option<(String, Instant)>,
     /// True unless the server has rejected streaming lists, or the options disable them.
     streaming: bool,
-    /// Streaming lists that broke since the last complete list.
+    /// The number of streaming lists that broke since the last complete list.
     broken_streams: u32,
     latest: LatestResourceVersion,
-    /// Number of lists in a row that were older than `latest`.
+    /// The number of lists in a row that were older than `latest`.
     stale_lists: u32,
-    /// When the last complete list was stored.
+    /// The time when the last complete list was stored.
     last_list: Option<Instant>,
 }
 
-/// What the reflector does next.
+/// The point from which the reflector continues.
 enum ListPosition {
-    /// List everything again.
+    /// The start: list everything again.
     Relist,
-    /// Watch: everything up to the resource version is in the cache. An open stream, if any,
-    /// continues from there.
+    /// A resource version: watch from there, because the cache contains everything up to it. A
+    /// stream that is already open continues there.
     At { resource_version: String, stream: Option<WatchStream> },
 }
 
 impl<T: CachedObject> Reflector<T> {
-    /// Makes a reflector that fills `cache` through `client`. Each cache must have only one
+    /// Creates a reflector that fills `cache` through `client`. Each cache must have only one
     /// reflector.
     pub fn new(
         client: ApiClient,
@@ -157,11 +155,11 @@ impl<T: CachedObject> Reflector<T> {
         }
     }
 
-    /// Lists and watches the resource until `shutdown` is cancelled. The caller spawns this, and
-    /// ends the process if it returns earlier.
+    /// Lists and watches the resource until `shutdown` is cancelled. The caller should spawn this
+    /// as a task, and end the process if it returns earlier.
     ///
     /// # Errors
-    /// [`FirstSyncTimedOut`]. No other error ends it.
+    /// Returns [`FirstSyncTimedOut`]. No other error ends the reflector.
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), FirstSyncTimedOut> {
         shutdown
             .run_until_cancelled(self.list_and_watch())
@@ -232,15 +230,15 @@ impl<T: CachedObject> Reflector<T> {
                 resource = T::RESOURCE,
                 error,
                 ?wait,
-                "cannot follow a resource; trying again"
+                "could not list or watch a resource, retrying"
             );
         }
         self.last_failure = Some(error);
         tokio::time::sleep(wait).await;
     }
 
-    /// Logs that access is denied, which a person has to fix. Logs an error at first, when the
-    /// error changes, and every 10 minutes.
+    /// Logs that access is denied, which only a person can fix. The log level is error at first,
+    /// when the message changes and every 10 minutes, and debug otherwise.
     fn log_denial(&mut self, error: &str, wait: Duration) {
         if let Some((last_error, logged_at)) = &self.last_denial
             && last_error == error
@@ -262,7 +260,7 @@ impl<T: CachedObject> Reflector<T> {
             resource = T::RESOURCE,
             object,
             error,
-            "cannot read an object; its last readable state stays"
+            "could not decode an object; its last decoded state is kept"
         );
     }
 }

@@ -23,8 +23,8 @@ use crate::{
 /// was.
 const MIN_WATCH_TIME: Duration = Duration::from_secs(1);
 
-/// How old the last list must be to list again without a delay.
-const LISTED_LATELY: Duration = Duration::from_secs(10);
+/// The minimum age of the last list for listing again without a delay.
+const MIN_LIST_AGE: Duration = Duration::from_secs(10);
 
 impl<T: CachedObject> Reflector<T> {
     /// Applies the events of one watch until it ends, and returns how to continue.
@@ -51,7 +51,7 @@ impl<T: CachedObject> Reflector<T> {
                 // An expired resource version allows one list at once. If the last list is recent,
                 // or for any other error, the same error may come again and again, so back off.
                 if !failure.is_expiry()
-                    || self.last_list.is_some_and(|t| t.elapsed() < LISTED_LATELY)
+                    || self.last_list.is_some_and(|t| t.elapsed() < MIN_LIST_AGE)
                 {
                     self.back_off(&failure).await;
                 }
@@ -75,6 +75,7 @@ impl<T: CachedObject> Reflector<T> {
         ListPosition::At { resource_version: at, stream: None }
     }
 
+    /// Opens a watch from a resource version, and applies its events.
     async fn resume(&mut self, at: &mut String) -> Result<(), ReflectorError> {
         let stream = self
             .open(&format!("&resourceVersion={}", encode(at)))
@@ -97,8 +98,8 @@ impl<T: CachedObject> Reflector<T> {
         Ok(WatchStream::new(encoding, body))
     }
 
-    /// Waits for the next event, at most for the idle timeout. `None` when the server ended the
-    /// watch.
+    /// Waits for the next event, for at most the idle timeout. Returns `None` if the server ended
+    /// the watch.
     pub(super) async fn next(
         &self,
         stream: &mut WatchStream,
@@ -117,8 +118,8 @@ impl<T: CachedObject> Reflector<T> {
         Ok(Some(event))
     }
 
-    /// Applies the events of a watch to the cache. `at` follows the resource version of the last
-    /// one.
+    /// Applies the events of a watch to the cache, and keeps the resource version of the last one
+    /// in `at`, which the caller needs even after an error.
     async fn apply_events(
         &mut self,
         mut stream: WatchStream,
@@ -133,14 +134,14 @@ impl<T: CachedObject> Reflector<T> {
                     self.advance(at, object.resource_version())?;
                     self.cache.apply(object);
                 }
-                WatchEvent::Deleted(gone) => {
-                    self.advance(at, &gone.resource_version)?;
-                    self.cache.remove(&gone.key, &gone.uid);
+                WatchEvent::Deleted(deleted) => {
+                    self.advance(at, &deleted.resource_version)?;
+                    self.cache.remove(&deleted.key, &deleted.uid);
                 }
                 WatchEvent::Bookmark { resource_version, .. } => {
                     self.advance(at, &resource_version)?;
                 }
-                WatchEvent::Failed(status) => return Err(Self::failed(status)),
+                WatchEvent::Failed(status) => return Err(Self::error_from_status(status)),
                 WatchEvent::Unreadable(malformed) => self.log_unreadable(&malformed),
                 WatchEvent::Unknown(kind) => {
                     self.cache
@@ -162,13 +163,13 @@ impl<T: CachedObject> Reflector<T> {
         Ok(())
     }
 
-    /// Makes the error for an ERROR event.
-    pub(super) fn failed(status: Status) -> ReflectorError {
+    /// Creates the error for an ERROR event.
+    pub(super) fn error_from_status(status: Status) -> ReflectorError {
         let code = status
             .code
             .and_then(|c| StatusCode::from_u16(c).ok())
             .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let target = RequestInfo::of(&Method::GET, &format!("{}?watch=true", T::PATH));
-        ApiError::from_response(target, code, status, None, false).into()
+        let request = RequestInfo::from_request(&Method::GET, &format!("{}?watch=true", T::PATH));
+        ApiError::from_response(request, code, status, None, false).into()
     }
 }

@@ -19,14 +19,14 @@ use crate::runtime::{
     },
 };
 
-/// Maximum size of an event. etcd rejects objects of more than a few MiB, so a longer one is not an
-/// event.
+/// The maximum size of an event. etcd rejects objects of more than a few MiB, so a longer one is
+/// not an event.
 const MAX_FRAME_BYTES: usize = 64 << 20;
 
 /// Annotation of the bookmark that ends the initial events of a streaming list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// Error of the stream of a watch.
+/// The error of the stream of a watch.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StreamError {
     /// The connection failed.
@@ -45,7 +45,7 @@ pub(crate) struct WatchStream {
     body: Body,
     encoding: Encoding,
     buffer: BytesMut,
-    /// Number of bytes at the start of the buffer that contain no line end.
+    /// The number of bytes at the start of the buffer that contain no line end.
     scanned: usize,
 }
 
@@ -160,8 +160,8 @@ impl<T: CachedObject> Decoder<T> {
     /// Decodes one event.
     ///
     /// # Errors
-    /// When the type of the event cannot be decoded, or a bookmark or an error. An object that
-    /// cannot be decoded is no error but [`WatchEvent::Unreadable`].
+    /// Returns an error if the type of the event cannot be decoded, or a bookmark or an error. An
+    /// object that cannot be decoded is no error but [`WatchEvent::Unreadable`].
     pub(crate) fn event(
         &self,
         encoding: Encoding,

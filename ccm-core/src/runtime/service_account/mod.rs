@@ -1,12 +1,13 @@
-//! One ServiceAccount for each controller (`--use-service-account-credentials`), named like its
-//! client, in `kube-system`.
+//! A ServiceAccount for each controller (`--use-service-account-credentials`). It is in
+//! `kube-system` and has the name of the controller's client.
 //!
-//! The requests of a controller use a token of its ServiceAccount, which the process requests with
-//! its own credentials. A missing ServiceAccount is created. Tokens are kept only in memory and
-//! never logged.
+//! The requests of a controller use a token of its ServiceAccount. The process requests these
+//! tokens with its own credentials, and creates missing ServiceAccounts. Tokens are kept only in
+//! memory and are never logged.
 //!
 //! RBAC of the process in `kube-system`: `create` on `serviceaccounts/token`, and `create` on
-//! `serviceaccounts` if they do not exist. Upstream also reads the ServiceAccount first.
+//! `serviceaccounts` if they do not exist. Upstream also needs `get`, because it reads the
+//! ServiceAccount first.
 
 #[cfg(test)]
 mod tests;
@@ -23,11 +24,11 @@ use tower::BoxError;
 use self::token::TokenSource;
 use crate::write_gate::WriteGate;
 
-/// Namespace of the ServiceAccounts.
+/// The namespace of the ServiceAccounts.
 const NAMESPACE: &str = "kube-system";
 
-/// The ServiceAccounts of a process and their connections, before there is a write gate for
-/// requesting tokens.
+/// The ServiceAccounts of a process and their connections. Tokens can be requested once there is a
+/// write gate; see [`credentials`](Self::credentials).
 #[derive(Clone)]
 pub struct ServiceAccounts {
     root: kube::Client,
@@ -42,7 +43,7 @@ impl std::fmt::Debug for ServiceAccounts {
 }
 
 impl ServiceAccounts {
-    /// Makes ServiceAccounts from clients without credentials, by account; `root` requests the
+    /// Creates ServiceAccounts from a client without credentials for each. `root` requests the
     /// tokens.
     pub fn new(
         root: kube::Client,
@@ -51,8 +52,8 @@ impl ServiceAccounts {
         Self { root, anonymous: anonymous.into_iter().collect() }
     }
 
-    /// Makes the token sources of the clients. New tokens are requested only while `gate` is open,
-    /// because a request creates a token.
+    /// Creates the token sources of the clients. They request tokens only while `gate` is open,
+    /// because such a request is a write.
     pub(crate) fn credentials(&self, gate: &WriteGate) -> ServiceAccountTokens {
         let mut accounts = BTreeMap::new();
         for (name, anonymous) in &self.anonymous {
@@ -68,33 +69,34 @@ impl ServiceAccounts {
 pub(crate) struct ServiceAccountTokens(BTreeMap<&'static str, (kube::Client, Arc<TokenSource>)>);
 
 impl ServiceAccountTokens {
-    /// Returns whether there is a ServiceAccount of this name.
+    /// Returns true if there is a ServiceAccount of this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
-    /// Returns a client that adds a token of the ServiceAccount to each request; `gate` is the
-    /// write gate of these requests.
+    /// Returns a client that adds a token of the ServiceAccount to each request, or `None` if there
+    /// is no such ServiceAccount. `gate` is the write gate of these requests.
     pub(crate) fn client(&self, name: &str, gate: &WriteGate) -> Option<kube::Client> {
         let (anonymous, source) = self.0.get(name)?;
         Some(with_tokens(anonymous.clone(), source.clone(), gate.clone()))
     }
 
-    /// Requests tokens whenever they are needed, until `stop`. This runs outside of the requests
-    /// that need a token: waiting for a token must take no longer than such a request may, and
-    /// dropping a request must not abort the token request.
+    /// Requests tokens when they are needed, until `stop` is cancelled.
+    ///
+    /// This is a separate task because a request may be dropped while it waits for a token, which
+    /// must not abort the token request.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let sources: Vec<_> = self.0.into_values().map(|(_, source)| source).collect();
         join_all(sources.iter().map(|source| source.run(&stop))).await;
     }
 }
 
-/// Returns the user name of a ServiceAccount, which is also the end of its user agent.
+/// Returns the user name of a ServiceAccount. The user agent of its requests ends with it.
 pub fn user(account: &str) -> String {
     format!("system:serviceaccount:{NAMESPACE}:{account}")
 }
 
-/// Makes a client that adds a token to each request.
+/// Wraps a client without credentials so that it adds a token to each request.
 fn with_tokens(anonymous: kube::Client, source: Arc<TokenSource>, gate: WriteGate) -> kube::Client {
     let service = tower::service_fn(move |mut request: Request<Body>| {
         let anonymous = anonymous.clone();
@@ -102,8 +104,8 @@ fn with_tokens(anonymous: kube::Client, source: Arc<TokenSource>, gate: WriteGat
         let gate = gate.clone();
         async move {
             let token = source.token().await?;
-            // Checked again: the caller checked before the wait for a token, during which the Lease
-            // may have expired.
+            // The caller has checked the gate before, but the Lease may have expired during the
+            // wait for a token.
             if !matches!(*request.method(), Method::GET | Method::HEAD) {
                 gate.may_write()?;
             }
@@ -112,8 +114,8 @@ fn with_tokens(anonymous: kube::Client, source: Arc<TokenSource>, gate: WriteGat
                 .insert(header::AUTHORIZATION, token.clone());
             let response = anonymous.send(request).await?;
             if response.status() == StatusCode::UNAUTHORIZED {
-                // The ServiceAccount or the server's signing keys were replaced: the next request
-                // gets another token.
+                // The ServiceAccount or the server's signing keys were replaced, so the next
+                // request needs another token.
                 source.invalidate(&token);
             }
             Ok::<_, BoxError>(response)

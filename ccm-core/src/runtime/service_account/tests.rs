@@ -315,9 +315,11 @@ async fn a_missing_right_is_named_at_once() {
         server.lock().refuse.push((refused, 403));
         let begin = Instant::now();
         let error = ask(&client(&server)).await.unwrap_err();
-        for word in
-            ["kube-system/node-controller", &format!("no right to create {resource} "), "because"]
-        {
+        for word in [
+            "kube-system/node-controller",
+            &format!("missing permission to create {resource} "),
+            "because",
+        ] {
             assert!(error.contains(word), "{word:?} is not in {error:?}");
         }
         assert_eq!(begin.elapsed(), Duration::ZERO);
@@ -401,7 +403,7 @@ async fn answers_are_not_repeated_in_the_log() {
             .unwrap_err();
     }
     let text = log.text();
-    assert!(text.contains("trying on") && !text.contains("t0ken-in-an-answer"), "{text}");
+    assert!(text.contains("retrying") && !text.contains("t0ken-in-an-answer"), "{text}");
     // What the page says is told once, where it is handled.
     assert_eq!(text.matches("t0ken-in-a-page").count(), 1, "{text}");
 }

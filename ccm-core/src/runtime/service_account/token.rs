@@ -1,8 +1,9 @@
-//! The token of one ServiceAccount: requested when it is needed, and again before it expires.
+//! The token of one ServiceAccount, which is requested when it is needed and again before it
+//! expires.
 //!
-//! Requests only use the current token. A background task requests new ones, so that a request is
-//! not delayed while the current token is valid, and a token request is not aborted when a request
-//! is dropped.
+//! API requests only use the current token, and a background task requests new ones. An API request
+//! is therefore not delayed while the current token is valid, and a token request is not aborted
+//! when an API request is dropped.
 
 use std::time::Duration;
 
@@ -19,34 +20,34 @@ use tokio_util::sync::CancellationToken;
 use super::NAMESPACE;
 use crate::{error::chain, write_gate::WriteGate};
 
-/// Requested lifetime, and the fraction of it after which another token is requested: upstream's
-/// values.
+/// The requested lifetime of a token, and the fraction of it after which another one is requested.
+/// Both are upstream's values.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(3600);
 const REFRESH_FRACTION: f64 = 0.8;
-/// The API server issues no token for less than ten minutes. A shorter refresh interval would mean
-/// constant requests.
+/// The minimum lifetime that is assumed of a token. The API server issues none for less than ten
+/// minutes, and a very short lifetime would mean constant requests.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_secs(60);
-/// Attempts of one request for a token, and the delay after the first one, which doubles:
-/// upstream's values.
+/// The number of attempts to get a token, and the delay after the first one, which doubles. Both
+/// are upstream's values.
 const MAX_ATTEMPTS: u32 = 4;
-const PAUSE: Duration = Duration::from_millis(500);
-/// Timeout of one attempt.
-const TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout of all attempts together. It is well below the 30 s after which requests time out, so
-/// that these get the reason.
-const LIMIT: Duration = Duration::from_secs(15);
-/// How long no token is requested after a failure. Requests fail with that failure, or use a token
-/// that is still valid.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+/// The timeout of one attempt.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The timeout of all attempts together. It is well below the 30 s after which API requests time
+/// out, so that the error of such a request contains the reason.
+const TIMEOUT: Duration = Duration::from_secs(15);
+/// The back-off after a failure. Until it ends, API requests use a token that is still valid, or
+/// get the error.
 const FAILURE_BACKOFF: Duration = Duration::from_secs(5);
-/// Minimum interval between log messages about the same failure.
+/// The interval at which a persistent error is logged again.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Why there is no token. Contains no part of one.
+/// The error of a request for a token. Contains no part of a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TokenError {
     #[error(
-        "no token for ServiceAccount {NAMESPACE}/{account}: no right to {verb} {resource} in namespace {NAMESPACE}, which \
-         --use-service-account-credentials needs: {message}"
+        "no token for ServiceAccount {NAMESPACE}/{account}: missing permission to {verb} {resource} in namespace \
+         {NAMESPACE}, which --use-service-account-credentials needs: {message}"
     )]
     Forbidden {
         account: &'static str,
@@ -73,12 +74,13 @@ pub(super) struct TokenSource {
 #[derive(Default)]
 struct TokenState {
     token: Option<Token>,
-    failure: Option<(TokenError, Instant)>,
+    last_error: Option<(TokenError, Instant)>,
     logged: Option<(TokenError, Instant)>,
 }
 
-/// A token that is never shown: the header value is marked as sensitive.
+/// A token.
 struct Token {
+    /// The value of `Authorization`, marked as sensitive so that it is never printed.
     header: HeaderValue,
     refresh_at: Instant,
     expires_at: Instant,
@@ -92,8 +94,8 @@ impl TokenSource {
         Self { root, account, gate, state, refresh_requested, state_changed }
     }
 
-    /// Returns the value of `Authorization`: immediately while there is a valid token, otherwise
-    /// once [`run`](Self::run) has received one or failed.
+    /// Returns the value of `Authorization`. If there is no valid token, waits until
+    /// [`run`](Self::run) has received one or failed.
     pub(super) async fn token(&self) -> Result<HeaderValue, TokenError> {
         let mut changes = self.state_changed.subscribe();
         loop {
@@ -106,11 +108,11 @@ impl TokenSource {
                     return Ok(header);
                 }
                 TokenStatus::Failed(error) => return Err(error),
-                TokenStatus::None if ended => return Err(self.failed("the process is stopping")),
+                TokenStatus::None if ended => return Err(self.error("the process is stopping")),
                 TokenStatus::None => self.refresh_requested.notify_one(),
             }
             if changes.changed().await.is_err() {
-                return Err(self.failed("the process is stopping"));
+                return Err(self.error("the process is stopping"));
             }
         }
     }
@@ -127,47 +129,48 @@ impl TokenSource {
         }
     }
 
-    /// Requests a token each time one is needed, until `stop`.
+    /// Requests a token each time one is needed, until `stop` is cancelled.
     pub(super) async fn run(&self, stop: &CancellationToken) {
-        let serve = async {
+        let request_tokens = async {
             loop {
                 self.refresh_requested.notified().await;
                 // A token may have arrived since the notification, for another request.
                 if !self.state.lock().needs_refresh(Instant::now()) {
                     continue;
                 }
-                let answer = timeout(LIMIT, self.request_token())
+                let result = timeout(TIMEOUT, self.request_token())
                     .await
-                    .unwrap_or_else(|_| Err(self.failed("no answer in time")));
-                match answer {
+                    .unwrap_or_else(|_| Err(self.error("no answer in time")));
+                match result {
                     Ok(token) => {
                         *self.state.lock() =
                             TokenState { token: Some(token), ..TokenState::default() }
                     }
-                    Err(error) => self.state.lock().failed(&error),
+                    Err(error) => self.state.lock().record_error(&error),
                 }
                 self.state_changed.send_replace(false);
             }
         };
-        stop.run_until_cancelled(serve).await;
+        stop.run_until_cancelled(request_tokens).await;
         self.state_changed.send_replace(true);
     }
 
+    /// Requests a token, with retries.
     async fn request_token(&self) -> Result<Token, TokenError> {
-        let mut pause = PAUSE;
+        let mut delay = RETRY_DELAY;
         for _ in 1..MAX_ATTEMPTS {
             match self.request_token_once().await {
                 Err(TokenError::Failed { .. }) => {}
-                // A missing permission does not appear within seconds.
-                ended => return ended,
+                // Do not retry after `Forbidden`: nobody grants a permission within seconds.
+                result => return result,
             }
-            sleep(pause).await;
-            pause *= 2;
+            sleep(delay).await;
+            delay *= 2;
         }
         self.request_token_once().await
     }
 
-    /// Requests a token; creates the ServiceAccount if it does not exist.
+    /// Requests a token, and creates the ServiceAccount if it does not exist.
     async fn request_token_once(&self) -> Result<Token, TokenError> {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts");
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": self.account}});
@@ -178,40 +181,41 @@ impl TokenSource {
             "spec": {"audiences": [], "expirationSeconds": TOKEN_LIFETIME.as_secs()},
         });
         let requested_at = Instant::now();
-        let mut answer = self.post(&token_path, &token_request).await?;
-        if let Err(kube::Error::Api(status)) = &answer
+        let mut response = self.post(&token_path, &token_request).await?;
+        if let Err(kube::Error::Api(status)) = &response
             && status.is_not_found()
         {
             match self.post::<serde_json::Value>(&path, &account).await? {
                 // Another process created it at the same time.
                 Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-                Err(error) => return Err(self.failure("serviceaccounts", &error)),
+                Err(error) => return Err(self.request_error("serviceaccounts", &error)),
                 Ok(_) => tracing::info!(
                     account = self.account,
                     namespace = NAMESPACE,
-                    "made the ServiceAccount"
+                    "created the ServiceAccount"
                 ),
             }
-            answer = self.post(&token_path, &token_request).await?;
+            response = self.post(&token_path, &token_request).await?;
         }
-        let answer: TokenRequestResponse =
-            answer.map_err(|error| self.failure("serviceaccounts/token", &error))?;
-        let mut header = HeaderValue::try_from(format!("Bearer {}", answer.status.token))
-            .map_err(|_| self.failed("the API server's answer is no token"))?;
+        let response: TokenRequestResponse =
+            response.map_err(|error| self.request_error("serviceaccounts/token", &error))?;
+        let mut header = HeaderValue::try_from(format!("Bearer {}", response.status.token))
+            .map_err(|_| self.error("the API server returned an invalid token"))?;
         header.set_sensitive(true);
-        // Measured from the time of the request, because the server's clock may differ.
-        let life = answer
+        // Counted from the time of the request, because the server's clock may differ.
+        let lifetime = response
             .spec
             .expiration_seconds
             .map_or(TOKEN_LIFETIME, Duration::from_secs)
             .max(MIN_REFRESH_INTERVAL);
         Ok(Token {
             header,
-            refresh_at: requested_at + life.mul_f64(REFRESH_FRACTION),
-            expires_at: requested_at + life,
+            refresh_at: requested_at + lifetime.mul_f64(REFRESH_FRACTION),
+            expires_at: requested_at + lifetime,
         })
     }
 
+    /// Creates an object. The outer error means that no request was sent or that it timed out.
     async fn post<T: serde::de::DeserializeOwned>(
         &self,
         path: &str,
@@ -219,21 +223,22 @@ impl TokenSource {
     ) -> Result<Result<T, kube::Error>, TokenError> {
         self.gate
             .may_write()
-            .map_err(|error| self.failed(&error.to_string()))?;
+            .map_err(|error| self.error(&error.to_string()))?;
         let request = Request::post(path)
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(body.to_string().into_bytes())
-            .map_err(|error| self.failed(&error.to_string()))?;
-        timeout(TIMEOUT, self.root.request(request))
+            .map_err(|error| self.error(&error.to_string()))?;
+        timeout(ATTEMPT_TIMEOUT, self.root.request(request))
             .await
-            .map_err(|_| self.failed("no answer in time"))
+            .map_err(|_| self.error("no answer in time"))
     }
 
-    fn failed(&self, message: &str) -> TokenError {
+    fn error(&self, message: &str) -> TokenError {
         TokenError::Failed { account: self.account, message: message.to_owned() }
     }
 
-    fn failure(&self, resource: &'static str, error: &kube::Error) -> TokenError {
+    /// Creates the error for a failed request to create `resource`.
+    fn request_error(&self, resource: &'static str, error: &kube::Error) -> TokenError {
         match error {
             kube::Error::Api(status) if status.is_forbidden() => TokenError::Forbidden {
                 account: self.account,
@@ -242,19 +247,19 @@ impl TokenSource {
                 message: status.message.clone(),
             },
             kube::Error::Api(status) => {
-                self.failed(&format!("{} ({})", status.message, status.code))
+                self.error(&format!("{} ({})", status.message, status.code))
             }
-            error => self.failed(&chain(error)),
+            error => self.error(&chain(error)),
         }
     }
 }
 
-/// State of the token for a request.
+/// The status of the token, as an API request sees it.
 enum TokenStatus {
     Valid(HeaderValue),
     /// Valid, but due for a refresh.
     RefreshDue(HeaderValue),
-    /// There is no token, and none is requested during the back-off.
+    /// There is no token, and none is requested before the end of the back-off.
     Failed(TokenError),
     None,
 }
@@ -269,29 +274,30 @@ impl TokenState {
                 TokenStatus::Valid(header)
             };
         }
-        self.backing_off(now)
+        self.backoff_error(now)
             .map_or(TokenStatus::None, |error| TokenStatus::Failed(error.clone()))
     }
 
-    /// Returns whether a token must be requested.
+    /// Returns true if a token must be requested now.
     fn needs_refresh(&self, now: Instant) -> bool {
         self.token
             .as_ref()
             .is_none_or(|token| now >= token.refresh_at)
-            && self.backing_off(now).is_none()
+            && self.backoff_error(now).is_none()
     }
 
-    fn backing_off(&self, now: Instant) -> Option<&TokenError> {
-        self.failure
+    /// Returns the last error, unless its back-off is over.
+    fn backoff_error(&self, now: Instant) -> Option<&TokenError> {
+        self.last_error
             .as_ref()
             .filter(|(_, at)| now < *at + FAILURE_BACKOFF)
             .map(|(error, _)| error)
     }
 
-    /// Records a failure, and logs it unless the same one was logged recently.
-    fn failed(&mut self, error: &TokenError) {
+    /// Records an error, and logs it unless the same one was logged recently.
+    fn record_error(&mut self, error: &TokenError) {
         let now = Instant::now();
-        self.failure = Some((error.clone(), now));
+        self.last_error = Some((error.clone(), now));
         if self
             .logged
             .as_ref()
@@ -301,8 +307,8 @@ impl TokenState {
         }
         self.logged = Some((error.clone(), now));
         match error {
-            TokenError::Forbidden { .. } => tracing::error!(%error, "missing right, trying on"),
-            TokenError::Failed { .. } => tracing::warn!(%error, "trying on"),
+            TokenError::Forbidden { .. } => tracing::error!(%error, "missing permission, retrying"),
+            TokenError::Failed { .. } => tracing::warn!(%error, "could not get a token, retrying"),
         }
     }
 }

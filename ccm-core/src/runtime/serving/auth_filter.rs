@@ -57,7 +57,7 @@ pub struct AuthFilter {
 }
 
 impl AuthFilter {
-    /// Makes a filter that admits everybody to these paths (`--authorization-always-allow-paths`)
+    /// Creates a filter that admits everybody to these paths (`--authorization-always-allow-paths`)
     /// and nobody to any other path.
     ///
     /// # Errors

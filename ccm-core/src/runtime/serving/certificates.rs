@@ -23,7 +23,7 @@ use crate::{config::ServingConfig, error::chain};
 /// File name, without extension, of the pair in `--cert-dir`.
 const PAIR_NAME: &str = "cloud-controller-manager";
 
-/// Why a certificate cannot be served.
+/// The error of a certificate that cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[error("--{flag}: {what} {}", path.display())]
 pub struct CertificateError {
@@ -246,17 +246,17 @@ impl ServingCertificate {
         }
     }
 
-    /// Returns whether the flag has exactly this server name.
+    /// Returns true if the flag has exactly this server name.
     fn is_named(&self, name: &str) -> bool {
         self.names.iter().any(|own| own.eq_ignore_ascii_case(name))
     }
 
-    /// Returns whether the flag has a wildcard that matches this server name.
+    /// Returns true if the flag has a wildcard that matches this server name.
     fn has_wildcard_for(&self, name: &str) -> bool {
         self.names.iter().any(|own| is_under(name, own))
     }
 
-    /// Returns whether the certificate is valid for this server name.
+    /// Returns true if the certificate is valid for this server name.
     fn is_for(&self, name: &str) -> bool {
         let served = self.state.lock().served.clone();
         let (Some(certificate), Ok(name)) = (served.cert.first(), ServerName::try_from(name))
@@ -357,7 +357,7 @@ impl FileContents {
     }
 }
 
-/// Returns whether `name` is one label below the wildcard `pattern`.
+/// Returns true if `name` is one label below the wildcard `pattern`.
 fn is_under(name: &str, pattern: &str) -> bool {
     let Some(parent) = pattern.strip_prefix("*.") else {
         return false;

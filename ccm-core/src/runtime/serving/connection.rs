@@ -33,32 +33,32 @@ use super::auth_filter::PeerCertificates;
 /// Limits of a server. The defaults suit a few probes and scrapers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Maximum number of open connections; further ones are closed immediately.
+    /// The maximum number of open connections; further ones are closed immediately.
     pub(super) connections: usize,
-    /// Maximum number of open connections from one address.
+    /// The maximum number of open connections from one address.
     pub(super) per_address: usize,
-    /// Part of `connections` that is reserved for addresses with few connections, so that addresses
-    /// with many cannot lock them out.
+    /// The part of `connections` that is reserved for addresses with few connections, so that
+    /// addresses with many cannot lock them out.
     pub(super) for_modest: usize,
     /// An address with fewer open connections than this may use the reserved part.
     pub(super) modest: usize,
     /// Additional connections, beyond `connections`, for this host, from which the kubelet's probes
     /// come.
     pub(super) for_this_host: usize,
-    /// Timeout of a TLS handshake.
+    /// The timeout of a TLS handshake.
     pub(super) handshake: Duration,
-    /// Timeout for the header of a request.
+    /// The timeout for the header of a request.
     pub(super) header: Duration,
-    /// Timeout for the answer to a request. It includes the review of a token by the API server,
-    /// which may take 10 s.
+    /// The timeout for the answer to a request. It includes the review of a token by the API
+    /// server, which may take 10 s.
     pub(super) answer: Duration,
-    /// Timeout for a connection without requests. Go's clients expect upstream's 90 s.
+    /// The timeout for a connection without requests. Go's clients expect upstream's 90 s.
     pub(super) idle: Duration,
     /// How long connections may take to end when the server stops.
     pub(super) grace: Duration,
-    /// Maximum number of concurrent HTTP/2 streams per connection.
+    /// The maximum number of concurrent HTTP/2 streams per connection.
     pub(super) streams: u32,
-    /// Maximum size of a request's body in bytes.
+    /// The maximum size of a request's body in bytes.
     pub(super) body: usize,
 }
 
@@ -250,7 +250,7 @@ fn too_slow() -> Response<axum::body::Body> {
     response
 }
 
-/// Number of requests in flight on a connection, and when the last one was answered.
+/// The number of requests in flight on a connection, and when the last one was answered.
 #[derive(Clone)]
 struct Requests(Arc<(AtomicUsize, Mutex<Instant>)>);
 

@@ -37,18 +37,18 @@ use crate::{
     error::chain,
 };
 
-/// How often certificate files are checked. They are small, and renewed certificates overlap with
-/// their predecessors by days.
+/// The interval at which certificate files are checked. The files are small, and renewed
+/// certificates overlap with their predecessors by days.
 const CERTIFICATE_PERIOD: Duration = Duration::from_secs(10);
-/// Delay after a connection could not be accepted, most likely because no file descriptors are
+/// The delay after a connection could not be accepted, most likely because no file descriptors are
 /// left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_ERROR_DELAY: Duration = Duration::from_millis(100);
 
-/// Why the server cannot start: all problems with its flags and files.
+/// All problems with flags and files that prevent the server from starting.
 #[derive(Debug)]
 pub struct ServingErrors(Vec<ServingError>);
 
-/// One reason why the server cannot start.
+/// A problem that prevents the server from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum ServingError {
     /// A certificate cannot be used.
@@ -59,7 +59,7 @@ pub enum ServingError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -110,7 +110,7 @@ impl Server {
         let provider =
             cipher_suites::provider(&config.tls_cipher_suites, &config.tls_curve_preferences)
                 .map(Arc::new)
-                .map_err(|why| ServingErrors(vec![ServingError::Name(why)]))?;
+                .map_err(|reason| ServingErrors(vec![ServingError::Name(reason)]))?;
         // Errors of the listener and of the certificates are reported together.
         let bound = listener::listen(address, config.permit_port_sharing)
             .and_then(|listener| Ok((listener.local_addr()?, listener)));
@@ -186,7 +186,7 @@ impl Server {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    tokio::time::sleep(ACCEPT_ERROR_DELAY).await;
                     continue;
                 }
             };

@@ -17,7 +17,7 @@ pub(super) struct SelfSignedCertificate {
     pub(super) key: String,
 }
 
-/// Makes a certificate for loopback and, unless it is unspecified, for the bind address.
+/// Creates a certificate for loopback and, unless it is unspecified, for the bind address.
 pub(super) fn generate(bind: IpAddr) -> Result<SelfSignedCertificate, rcgen::Error> {
     let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
     if !bind.is_unspecified() && !names.contains(&bind.to_string()) {

@@ -1,5 +1,5 @@
-//! When an object is compared again: immediately after it changed, soon if it differed, otherwise
-//! once per period.
+//! The schedule of comparisons. An object is compared immediately after it changed, soon again if
+//! it differed, and otherwise once per period.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -8,13 +8,13 @@ use tokio::time::Instant;
 use super::{Difference, DryRunFindings, NotCompared};
 use crate::runtime::work_queue::Backoff;
 
-/// Back-off of an object that could not be compared.
+/// The back-off of an object that could not be compared.
 const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(60) };
-/// Longest delay between two comparisons of an object whose differences stay the same.
-const MAX_PAUSE: Duration = Duration::from_secs(300);
+/// The maximum delay between two comparisons of an object whose differences stay the same.
+const MAX_DELAY: Duration = Duration::from_secs(300);
 
-/// Result of the last comparison of each object, and when the next one is due. `T` is what was
-/// compared.
+/// The result of the last comparison of each object, and the time of the next one. `T` is the state
+/// that was compared.
 #[derive(Debug)]
 pub(crate) struct CompareSchedule<T> {
     settle: Duration,
@@ -27,21 +27,21 @@ struct ScheduledObject<T> {
     subject: T,
     checked: Instant,
     next: Instant,
-    /// Delay after the last comparison that found the same differences as the one before.
-    pause: Duration,
+    /// The delay after the last comparison that found the same differences as the one before.
+    delay: Duration,
     differences: Vec<Difference>,
     failures: u32,
     uncompared: Option<NotCompared>,
 }
 
 impl<T> CompareSchedule<T> {
-    /// Makes an empty schedule. An object with differences is compared again after `settle`, any
+    /// Creates an empty schedule. An object with differences is compared again after `settle`, any
     /// other object after `period`.
     pub(crate) fn new(settle: Duration, period: Duration) -> Self {
         Self { settle, period, entries: HashMap::new() }
     }
 
-    /// Returns whether an object must be compared now. `is_same` returns whether it is unchanged in
+    /// Returns true if an object must be compared now. `is_same` returns whether it is unchanged in
     /// everything that matters.
     pub(crate) fn is_due(&self, key: &str, now: Instant, is_same: impl FnOnce(&T) -> bool) -> bool {
         self.entries
@@ -58,21 +58,21 @@ impl<T> CompareSchedule<T> {
         differences: Vec<Difference>,
     ) {
         let before = self.entries.get(key);
-        let pause = match before.filter(|entry| entry.differences == differences) {
+        let delay = match before.filter(|entry| entry.differences == differences) {
             _ if differences.is_empty() => self.period,
             Some(entry) if !entry.differences.is_empty() => {
-                (entry.pause * 2).min(MAX_PAUSE).max(self.settle)
+                (entry.delay * 2).min(MAX_DELAY).max(self.settle)
             }
             _ => self.settle,
         };
-        let pause = pause.min(self.period.max(self.settle));
+        let delay = delay.min(self.period.max(self.settle));
         let checked = now;
-        let next = now + pause;
+        let next = now + delay;
         let entry = ScheduledObject {
             subject: about,
             checked,
             next,
-            pause,
+            delay,
             differences,
             failures: 0,
             uncompared: None,
@@ -80,28 +80,28 @@ impl<T> CompareSchedule<T> {
         self.entries.insert(key.clone(), entry);
     }
 
-    /// Records the result of a comparison that left something out.
+    /// Records the result of a comparison that is incomplete.
     pub(crate) fn partially_compared(
         &mut self,
         key: &Arc<str>,
         about: T,
         now: Instant,
         differences: Vec<Difference>,
-        why: NotCompared,
+        not_compared: NotCompared,
     ) {
         self.compared(key, about, now, differences);
         if let Some(entry) = self.entries.get_mut(key) {
-            entry.uncompared = Some(why);
+            entry.uncompared = Some(not_compared);
         }
     }
 
-    /// Records that an object could not be compared. Earlier differences stay.
+    /// Records that an object could not be compared. Keeps the earlier differences.
     pub(crate) fn failed(
         &mut self,
         key: &Arc<str>,
         about: T,
         now: Instant,
-        why: NotCompared,
+        not_compared: NotCompared,
         retry_after: Option<Duration>,
     ) {
         let before = self.entries.remove(key);
@@ -109,15 +109,15 @@ impl<T> CompareSchedule<T> {
         let (checked, differences) =
             before.map_or((now, Vec::new()), |entry| (entry.checked, entry.differences));
         let next = now + retry_after.unwrap_or_else(|| BACKOFF.delay(failures));
-        let pause = self.settle;
-        let uncompared = Some(why);
+        let delay = self.settle;
+        let uncompared = Some(not_compared);
         self.entries.insert(
             key.clone(),
             ScheduledObject {
                 subject: about,
                 checked,
                 next,
-                pause,
+                delay,
                 differences,
                 failures,
                 uncompared,

@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// Text for an absent value.
+/// The text for an absent value.
 pub(crate) const NONE: &str = "none";
 
-/// Kind of the object of a finding.
+/// The kind of the object of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum ObjectKind {
     /// A Node.
@@ -32,7 +32,7 @@ impl ObjectKind {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Difference {
-    /// Kind of the object.
+    /// The kind of the object.
     pub kind: ObjectKind,
     /// Its name, with its namespace if it has one.
     pub object: String,
@@ -43,10 +43,10 @@ pub struct Difference {
     /// Observed value; absent where only the change can be named.
     #[serde(rename = "is", skip_serializing_if = "Option::is_none")]
     pub current: Option<String>,
-    /// Value after the change, or the action.
+    /// The value after the change, or the action.
     #[serde(rename = "wouldBe")]
     pub desired: String,
-    /// Why the controller would make the change.
+    /// The reason for the change.
     pub why: String,
 }
 
@@ -80,13 +80,13 @@ impl fmt::Display for Difference {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NotCompared {
-    /// Kind of the object.
+    /// The kind of the object.
     pub kind: ObjectKind,
     /// Its name, with its namespace if it has one; empty for all objects of the kind.
     pub object: String,
     /// The controller that would compare it.
     pub controller: &'static str,
-    /// Why it could not be compared.
+    /// The reason why the comparison failed.
     pub why: String,
 }
 

@@ -32,20 +32,20 @@ pub use self::{
     report_endpoint::routes,
 };
 
-/// Interval between two comparisons of the caches. Comparisons that cost requests have a schedule
-/// of their own.
+/// The interval between two comparisons of the caches. Comparisons that need requests have a
+/// separate schedule.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What one controller would change, and what it could not compare.
+/// The differences that one controller found, and the objects that it could not compare.
 #[derive(Clone, Debug, Default)]
 pub struct DryRunFindings {
     /// The compared objects: their kind in the plural, and their number.
     pub compared: Vec<(&'static str, usize)>,
     /// The differences, each with the time at which it was last observed.
     pub differences: Vec<(Difference, Instant)>,
-    /// What could not be compared, each with the time of the last attempt.
+    /// The objects that could not be compared, each with the time of the last attempt.
     pub uncompared: Vec<(NotCompared, Instant)>,
-    /// Objects that must be compared again before anything can be reported about them.
+    /// The objects that must be compared again before anything can be reported about them.
     pub unsettled: Vec<(ObjectKind, String)>,
 }
 
@@ -56,7 +56,7 @@ pub trait DryRun: Send {
     async fn compare(&mut self, now: Instant) -> DryRunFindings;
 }
 
-/// Result of a single comparison of everything (`once`).
+/// The result of a single comparison of everything (`once`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing differs.
@@ -97,7 +97,7 @@ impl std::fmt::Debug for Shadow {
 }
 
 impl Shadow {
-    /// Makes it from the dry runs of the controllers. With `once` it ends when everything was
+    /// Creates it from the dry runs of the controllers. With `once` it ends when everything was
     /// compared.
     pub fn new(
         dry_runs: Vec<Box<dyn DryRun>>,

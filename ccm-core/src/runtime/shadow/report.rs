@@ -29,9 +29,9 @@ pub struct ShadowReport {
 /// An object, by kind and name.
 type Object = (ObjectKind, String);
 
-/// What must settle before there is a verdict: everything that was pending when all objects had
-/// been compared once, for as long as it is pending. Later differences do not delay the verdict, or
-/// a cluster that nodes join all the time would never get one.
+/// The objects that must settle before there is a verdict. These are the objects that were pending
+/// when all objects had been compared once. Later differences do not delay the verdict, because
+/// then a cluster that constantly gets new nodes would never get one.
 #[derive(Debug)]
 enum PendingVerdict {
     /// Not everything was compared yet.
@@ -40,15 +40,15 @@ enum PendingVerdict {
     Objects(BTreeSet<Object>),
 }
 
-/// How many objects were compared, with what result.
+/// The numbers of compared objects and of differences.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
-    /// Objects that were compared, by kind.
+    /// The objects that were compared, by kind.
     pub compared: BTreeMap<&'static str, usize>,
-    /// Differences that have persisted.
+    /// The differences that have persisted.
     pub differences: usize,
-    /// Objects that could not be compared for a while.
+    /// The objects that could not be compared for a while.
     pub not_compared: usize,
     /// Differences, and objects that cannot be compared, which have not persisted long enough to be
     /// shown.
@@ -56,7 +56,7 @@ pub struct Summary {
 }
 
 impl ShadowReport {
-    /// Makes an empty report. What has not persisted for `settle` is not shown.
+    /// Creates an empty report. What has not persisted for `settle` is not shown.
     pub fn new(settle: Duration) -> Self {
         let differences = StableItems::default();
         let uncompared = StableItems::default();
@@ -161,7 +161,7 @@ impl ShadowReport {
         }
     }
 
-    /// Returns whether nothing is pending that the verdict waits for.
+    /// Returns true if nothing is pending that the verdict waits for.
     fn is_settled(&self) -> bool {
         matches!(&self.awaited, PendingVerdict::Objects(objects) if objects.is_empty())
     }

@@ -36,15 +36,15 @@ use tracing_subscriber::{Layer, Registry, filter::FilterFn};
 
 pub use self::config::TracesConfig;
 
-/// Maximum number of queued spans; further ones are dropped.
+/// The maximum number of queued spans; further ones are dropped.
 const QUEUE: usize = 4096;
-/// Maximum number of spans in one request.
+/// The maximum number of spans in one request.
 const BATCH: usize = 512;
-/// Longest time that a span is queued.
+/// The longest time that a span is queued.
 const DELAY: Duration = Duration::from_secs(2);
-/// Timeout of connecting and of one request.
+/// The timeout of connecting and of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout of flushing the queue at shutdown.
+/// The timeout of flushing the queue at shutdown.
 const FLUSH: Duration = Duration::from_secs(2);
 
 /// A layer that receives spans, beside the log.
@@ -74,7 +74,7 @@ impl Traces {
     /// `service` and `version` name the program, `instance` this process of it.
     ///
     /// # Errors
-    /// When the configuration cannot be used.
+    /// Returns an error if the configuration cannot be used.
     pub fn start(
         config: &TracesConfig,
         service: &'static str,

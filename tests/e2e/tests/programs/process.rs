@@ -358,7 +358,7 @@ fn a_manager_waits_a_minute_for_an_api_server_that_is_away() {
         (begin.elapsed(), error.to_string())
     });
     assert!((60..62).contains(&took.as_secs()), "it gave up after {took:?}");
-    assert_eq!(error, "API server api.test could not be reached for 60s");
+    assert_eq!(error, "could not reach the API server api.test within 60s");
 }
 
 /// The same for real, which takes its time.
@@ -370,7 +370,7 @@ async fn an_api_server_that_is_away_is_waited_for_a_minute() {
     let mut ccm = bench
         .start(&["--cloud-provider=mock", &flag("kubeconfig", &kubeconfig)])
         .await;
-    ccm.logged("API server cannot be reached, trying again", AT_ONCE)
+    ccm.logged("could not reach the API server, retrying", AT_ONCE)
         .await
         .unwrap();
     let status = ccm.exit(Duration::from_secs(90)).await.unwrap();

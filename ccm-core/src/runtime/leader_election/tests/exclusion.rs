@@ -111,9 +111,9 @@ fn elector(store: &Store, identity: &str, skew: SignedDuration) -> (LeaderElecto
 #[derive(Clone, Copy, Debug)]
 struct FaultyWorld {
     seed: u64,
-    /// Part of the requests to which something happens.
+    /// The part of the requests to which something happens.
     faults: f64,
-    /// Longest delay of a request, each way.
+    /// The longest delay of a request, each way.
     delay: Duration,
     /// Mean time between two pauses or terminations.
     unrest: Duration,

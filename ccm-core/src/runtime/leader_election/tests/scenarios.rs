@@ -278,7 +278,7 @@ async fn a_leader_that_cannot_renew_gives_up_before_others_may_lead() {
     let outcome = a.outcome().await.unwrap();
     assert!(start.elapsed() < 15 * SECOND);
     assert!(
-        matches!(outcome, LeadershipOutcome::Lost { why: LostReason::NotRenewed(Some(_)) }),
+        matches!(outcome, LeadershipOutcome::Lost { reason: LostReason::NotRenewed(Some(_)) }),
         "{outcome:?}"
     );
     assert!(gate.may_write().is_err());
@@ -295,7 +295,7 @@ async fn a_leader_that_sees_another_holder_stops_at_once() {
     assert!(!a.leads());
     assert_eq!(
         a.outcome().await,
-        Some(LeadershipOutcome::Lost { why: LostReason::TakenBy("go_1".into()) })
+        Some(LeadershipOutcome::Lost { reason: LostReason::TakenBy("go_1".into()) })
     );
 }
 
@@ -514,9 +514,9 @@ async fn contradicting_settings_are_refused() {
         ),
     ];
     for (config, want) in cases {
-        assert_eq!(config.check().unwrap_err(), want);
+        assert_eq!(config.validate().unwrap_err(), want);
     }
-    assert!(base.check().is_ok());
+    assert!(base.validate().is_ok());
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(crate) fn envelope(object: &Value) -> Vec<u8> {
     enveloped(raw)
 }
 
-/// Bytes in an envelope.
+/// The bytes in an envelope.
 pub(crate) fn enveloped(raw: Vec<u8>) -> Vec<u8> {
     let mut bytes = b"k8s\0".to_vec();
     bytes.extend(Unknown { raw: raw.into() }.encode_to_vec());

@@ -39,7 +39,7 @@ enum Line {
 pub(crate) struct Behaviour {
     pub streaming: bool,
     pub protobuf: bool,
-    /// Seconds between bookmarks; none when 0.
+    /// The seconds between bookmarks; none when 0.
     pub bookmarks: u64,
     /// Answers nothing at all, ever.
     pub hangs: bool,

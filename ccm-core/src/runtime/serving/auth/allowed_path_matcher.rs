@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// Paths that anybody may read: exact ones, and prefixes from entries that end with `*`.
+/// The paths that anybody may read: exact ones, and prefixes from entries that end with `*`.
 ///
 /// A leading slash is optional, as upstream. Paths are compared undecoded, which is also how they
 /// are routed.
@@ -31,7 +31,7 @@ impl AllowedPaths {
         Ok(paths)
     }
 
-    /// Returns whether a request path is always allowed. A path that could mean another one once it
+    /// Returns true if a request path is always allowed. A path that could mean another one once it
     /// is decoded or resolved never matches a prefix.
     pub(in crate::runtime::serving) fn contains(&self, path: &str) -> bool {
         let path = path.strip_prefix('/').unwrap_or(path);

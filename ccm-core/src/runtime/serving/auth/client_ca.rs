@@ -44,7 +44,7 @@ pub(super) struct DynamicClientCa {
     refresh_requested: Notify,
 }
 
-/// Source of a CA bundle.
+/// The source of a CA bundle.
 #[derive(Debug, PartialEq, Eq)]
 enum CaSource {
     Unset,
@@ -62,8 +62,8 @@ impl CaSource {
     }
 }
 
-/// Settings of the proxy flags. For a proxy CA from the cluster, the ConfigMap has these settings
-/// instead.
+/// The settings of the proxy flags. For a proxy CA from the cluster, the ConfigMap has these
+/// settings instead.
 #[derive(Debug)]
 struct ProxyFlags {
     allowed_names: Vec<String>,

@@ -18,7 +18,7 @@ pub struct AuthClients {
 }
 
 impl AuthClients {
-    /// Makes the clients for `--authentication-kubeconfig` and `--authorization-kubeconfig`.
+    /// Creates the clients for `--authentication-kubeconfig` and `--authorization-kubeconfig`.
     /// Without the flag a client uses the pod's own ServiceAccount; outside a pod there is no
     /// client. As upstream, `--kubeconfig` is not used for either: the user that manages nodes need
     /// not be allowed to review tokens.

@@ -6,14 +6,14 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Registry, exponenti
 
 use crate::telemetry::metrics::{counters, register};
 
-/// Buckets of upstream's delegated requests
+/// The buckets of upstream's delegated requests
 /// (`k8s.io/apiserver/pkg/authentication/authenticatorfactory` v0.37).
 const REQUEST_SECONDS: [f64; 8] = [0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
 
 /// Code of a request without response, as upstream.
 const NO_RESPONSE: &str = "<error>";
 
-/// Metrics of authentication and authorization, with the names, labels and buckets of
+/// The metrics of authentication and authorization, with the names, labels and buckets of
 /// `k8s.io/apiserver/pkg/endpoints/filters` v0.37.
 ///
 /// Upstream's `authenticated_user_requests{username}` is left out: user names of an installation do
@@ -34,7 +34,7 @@ struct ResultMetrics {
     seconds: HistogramVec,
 }
 
-/// Requests for reviews to the API server.
+/// The requests for reviews to the API server.
 #[derive(Clone, Debug)]
 pub(super) struct ReviewMetrics(ResultMetrics);
 

@@ -80,7 +80,7 @@ const MASTERS: &str = "system:masters";
 /// Minimum interval between log messages about rejected requests.
 const LOG_PERIOD: Duration = Duration::from_secs(10);
 
-/// Why delegated authentication cannot be set up.
+/// The error of the setup of delegated authentication.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthError {
     /// A flag's value cannot be used.
@@ -88,14 +88,14 @@ pub enum AuthError {
     Flag {
         /// The flag.
         flag: &'static str,
-        /// As given.
+        /// The given value.
         value: String,
-        /// What is wrong with it.
+        /// The problem with it.
         reason: String,
     },
     /// The cluster's ConfigMap cannot be read.
     #[error(
-        "ConfigMap {CONFIG_MAP} cannot be read, so client certificates would not be recognised; bind the Role \
+        "ConfigMap {CONFIG_MAP} cannot be read, so client certificates would not be recognized; bind the Role \
          extension-apiserver-authentication-reader of kube-system to this process's ServiceAccount, or set \
          --authentication-tolerate-lookup-failure or --authentication-skip-lookup"
     )]
@@ -106,9 +106,9 @@ pub enum AuthError {
          --authentication-skip-lookup leaves it alone"
     )]
     ConfigMap {
-        /// Key in the ConfigMap.
+        /// The key in the ConfigMap.
         key: &'static str,
-        /// What is wrong with the value.
+        /// The problem with the value.
         reason: String,
     },
     /// The client of a flag's kubeconfig, or of the pod, cannot be made.
@@ -142,18 +142,18 @@ struct DelegatedAuthInner {
     last_logged: Mutex<Option<Instant>>,
 }
 
-/// Why a credential is not accepted.
+/// The reason for not accepting a credential.
 enum AuthenticationError {
-    /// It is invalid.
+    /// The credential is invalid.
     Invalid(String),
-    /// The API server could not review it.
+    /// The API server could not review the credential.
     Unasked(ReviewError),
 }
 
 impl DelegatedAuth {
     /// Reads files and the cluster's ConfigMap.
     ///
-    /// Needs `get` on ConfigMap `kube-system/extension-apiserver-authentication` (unless both CA
+    /// Requires `get` on ConfigMap `kube-system/extension-apiserver-authentication` (unless both CA
     /// files are given or the lookup is off), and `create` on `tokenreviews` and on
     /// `subjectaccessreviews`.
     ///
@@ -272,17 +272,17 @@ impl DelegatedAuth {
             .metrics
             .authenticated(authenticated.is_ok(), started.elapsed());
         let user = authenticated.map_err(|error| match error {
-            AuthenticationError::Invalid(why) => {
-                self.log_refusal("a user's credentials are not accepted", &why);
+            AuthenticationError::Invalid(reason) => {
+                self.log_refusal("a user's credentials are not accepted", &reason);
                 AuthRefusal::unauthorized()
             }
             AuthenticationError::Unasked(ReviewError::Busy) => self.busy(),
             // As upstream's filter (apiserver, endpoints/filters/authentication.go): any failure to
             // authenticate is a 401.
-            AuthenticationError::Unasked(ReviewError::Failed(why)) => {
+            AuthenticationError::Unasked(ReviewError::Failed(reason)) => {
                 self.log_refusal(
                     "a user cannot be authenticated, because the TokenReview failed",
-                    &why,
+                    &reason,
                 );
                 AuthRefusal::unauthorized()
             }
@@ -292,15 +292,15 @@ impl DelegatedAuth {
         Ok(user)
     }
 
-    /// Tries all methods in order. If one does not accept its credential, the next ones are still
-    /// tried.
+    /// Tries all authentication methods in order, even if one of them does not accept its
+    /// credential.
     async fn authenticate(
         &self,
         peer: &[CertificateDer<'static>],
         headers: &HeaderMap,
     ) -> Result<UserInfo, AuthenticationError> {
-        let mut invalid = Vec::new();
-        if let Some(user) = self.authenticate_certificate(peer, headers, &mut invalid) {
+        let (user, mut invalid) = self.authenticate_certificate(peer, headers);
+        if let Some(user) = user {
             return Ok(user.authenticated());
         }
         if !invalid.is_empty() {
@@ -310,7 +310,7 @@ impl DelegatedAuth {
         match self.authenticate_token(headers).await {
             Ok(Some(user)) => return Ok(user.authenticated()),
             Ok(None) => {}
-            Err(AuthenticationError::Invalid(why)) => invalid.push(why),
+            Err(AuthenticationError::Invalid(reason)) => invalid.push(reason),
             Err(unasked) => return Err(unasked),
         }
         if invalid.is_empty() {
@@ -320,16 +320,16 @@ impl DelegatedAuth {
         }
     }
 
-    /// Returns the user whom a proxy with this certificate names, or the user of the certificate.
-    /// Adds to `invalid` why a method does not accept the certificate.
+    /// Returns the user whom a proxy with this certificate names, or the user of the certificate,
+    /// and the reasons of the methods that do not accept the certificate.
     fn authenticate_certificate(
         &self,
         peer: &[CertificateDer<'static>],
         headers: &HeaderMap,
-        invalid: &mut Vec<String>,
-    ) -> Option<UserInfo> {
+    ) -> (Option<UserInfo>, Vec<String>) {
+        let mut invalid = Vec::new();
         if peer.is_empty() {
-            return None;
+            return (None, invalid);
         }
         let trusted = self.0.client_ca.current();
         // A clock before 1970 counts as 1970, when no certificate is valid.
@@ -337,18 +337,18 @@ impl DelegatedAuth {
         let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
         if let Some(proxies) = &trusted.proxies {
             match proxies.user_info(peer, headers, now) {
-                Ok(Some(user)) => return Some(user),
+                Ok(Some(user)) => return (Some(user), invalid),
                 Ok(None) => {}
-                Err(why) => invalid.push(format!("as a proxy's certificate: {why}")),
+                Err(reason) => invalid.push(format!("as a proxy's certificate: {reason}")),
             }
         }
         if let Some(clients) = &trusted.clients {
             match clients.verify(peer, now) {
-                Ok(subject) => return subject.user_info(),
-                Err(why) => invalid.push(format!("as a client's certificate: {why}")),
+                Ok(subject) => return (subject.user_info(), invalid),
+                Err(reason) => invalid.push(format!("as a client's certificate: {reason}")),
             }
         }
-        None
+        (None, invalid)
     }
 
     async fn authenticate_token(
@@ -358,8 +358,8 @@ impl DelegatedAuth {
         let Some(tokens) = &self.0.token_reviews else {
             return Ok(None);
         };
-        let Some(token) =
-            bearer::token(headers).map_err(|why| AuthenticationError::Invalid(why.to_owned()))?
+        let Some(token) = bearer::token(headers)
+            .map_err(|reason| AuthenticationError::Invalid(reason.to_owned()))?
         else {
             return Ok(None);
         };
@@ -377,17 +377,17 @@ impl DelegatedAuth {
         let decision = self.access_decision(user, verb, path).await;
         let (result, outcome) = match decision {
             Ok(Decision::Allowed) => ("allowed", Ok(())),
-            Ok(Decision::Denied(why)) => {
-                ("denied", Err(AuthRefusal::forbidden(user, verb, path, &why)))
+            Ok(Decision::Denied(reason)) => {
+                ("denied", Err(AuthRefusal::forbidden(user, verb, path, &reason)))
             }
-            Ok(Decision::NoOpinion(why)) => {
-                ("no-opinion", Err(AuthRefusal::forbidden(user, verb, path, &why)))
+            Ok(Decision::NoOpinion(reason)) => {
+                ("no-opinion", Err(AuthRefusal::forbidden(user, verb, path, &reason)))
             }
             Err(ReviewError::Busy) => ("error", Err(self.busy())),
-            Err(ReviewError::Failed(why)) => {
+            Err(ReviewError::Failed(reason)) => {
                 self.log_refusal(
                     "a request cannot be authorized, because the SubjectAccessReview failed",
-                    &why,
+                    &reason,
                 );
                 ("error", Err(AuthRefusal::review_failed(path)))
             }
@@ -421,17 +421,17 @@ impl DelegatedAuth {
     }
 
     /// Logs a rejected request, at most one per [`LOG_PERIOD`] as a warning.
-    fn log_refusal(&self, what: &'static str, why: &str) {
+    fn log_refusal(&self, what: &'static str, reason: &str) {
         let now = Instant::now();
         let mut last_logged = self.0.last_logged.lock();
         if last_logged.is_some_and(|last| now < last + LOG_PERIOD) {
             drop(last_logged);
-            tracing::debug!(why, "{what}");
+            tracing::debug!(reason, "{what}");
             return;
         }
         *last_logged = Some(now);
         drop(last_logged);
-        tracing::warn!(why, "{what}");
+        tracing::warn!(reason, "{what}");
     }
 }
 

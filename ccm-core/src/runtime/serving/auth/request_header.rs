@@ -6,7 +6,7 @@ use http::HeaderMap;
 
 use super::UserInfo;
 
-/// Names of the headers in which a front proxy identifies the user. Read only if the proxy's
+/// The names of the headers in which a front proxy identifies the user. Read only if the proxy's
 /// certificate was verified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RequestHeaders {

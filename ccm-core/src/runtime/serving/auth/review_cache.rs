@@ -15,23 +15,23 @@ use futures::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Key of a cached answer: a keyed hash of the review, so that no credential stays in memory and no
-/// client can choose the key.
+/// The key of a cached answer: a keyed hash of the review, so that no credential stays in memory
+/// and no client can choose the key.
 pub(super) type Key = [u8; 32];
 
-/// Why there is no answer.
+/// The error of a review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ReviewError {
-    /// The API server could not be asked. Contains the reason, without a credential, for the log
+    /// The request to the API server failed. Contains the reason, without a credential, for the log
     /// only.
     Failed(Arc<str>),
-    /// Too many reviews are in flight; the API server was not asked.
+    /// Too many reviews are in flight, and no request was sent.
     Busy,
 }
 
 impl ReviewError {
-    pub(super) fn failed(why: impl Into<Arc<str>>) -> Self {
-        Self::Failed(why.into())
+    pub(super) fn failed(reason: impl Into<Arc<str>>) -> Self {
+        Self::Failed(reason.into())
     }
 }
 
@@ -51,7 +51,7 @@ pub(super) struct ReviewCache<V: Clone> {
 
 struct CacheState<V: Clone> {
     capacity: usize,
-    /// Maximum number of reviews in flight.
+    /// The maximum number of reviews in flight.
     pending: usize,
     entries: HashMap<Key, (Instant, V)>,
     /// The same keys, ordered by expiration.

@@ -22,9 +22,9 @@ use crate::{
     write_gate::WriteGate,
 };
 
-/// Timeout of one review, including all attempts; upstream's timeout of a request.
+/// The timeout of one review, including all attempts. It is upstream's timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Upstream's retries: number of attempts, and a delay that grows by half each time and is extended
+/// Upstream's retries: the number of attempts, and a delay that grows by half each time and is extended
 /// by up to a fifth.
 const ATTEMPTS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -40,8 +40,8 @@ const CAPACITY: usize = 4096;
 /// half seconds. With more, all of them would wait too long.
 pub(super) const PENDING: usize = 500;
 
-/// Sends reviews to the API server, with a rate limit of its own. A standby sends them too: they
-/// store nothing, so they need no leadership.
+/// Sends reviews to the API server, with a separate rate limit. A standby sends them too, because they
+/// change nothing and need no leadership.
 #[derive(Clone, Debug)]
 pub(super) struct ReviewClient(ApiClient);
 
@@ -200,7 +200,7 @@ pub(super) struct AccessReviews {
 /// The API server's decision about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Allowed.
+    /// The user may make the request.
     Allowed,
     /// Denied, with the server's reason.
     Denied(String),
@@ -241,7 +241,7 @@ impl AccessReviews {
         })
     }
 
-    /// Returns whether the user may make this request.
+    /// Returns true if the user may make this request.
     pub(super) async fn decide(
         &self,
         user: &UserInfo,
@@ -303,7 +303,7 @@ async fn create_access_review(
     Ok(answer.json::<AccessReview>()?.status)
 }
 
-/// Makes a key that lives as long as the process, so that hashes can neither be precomputed nor
+/// Creates a key that lives as long as the process, so that hashes can neither be precomputed nor
 /// compared with another process's.
 fn hash_key() -> Result<hmac::Key, AuthError> {
     hmac::Key::generate(hmac::HMAC_SHA256, &ring::rand::SystemRandom::new())

@@ -7,14 +7,14 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// Name of a user without credentials.
+/// The name of a user without credentials.
 const ANONYMOUS: &str = "system:anonymous";
-/// Group of users without credentials.
+/// The group of users without credentials.
 const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// Group of all other users.
+/// The group of all other users.
 const AUTHENTICATED: &str = "system:authenticated";
 
-/// User that sends a request.
+/// The user that sends a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UserInfo {
@@ -23,14 +23,14 @@ pub struct UserInfo {
     pub name: String,
     /// Unique ID of the user, or empty.
     pub uid: String,
-    /// Groups.
+    /// The names of the groups that the user belongs to.
     pub groups: Vec<String>,
     /// Further values from the authentication method.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl UserInfo {
-    /// Makes the user of a request without credentials.
+    /// Creates the user of a request without credentials.
     pub fn anonymous() -> Self {
         Self {
             name: ANONYMOUS.into(),
@@ -39,7 +39,7 @@ impl UserInfo {
         }
     }
 
-    /// Returns whether the user is not authenticated. A server may then close an HTTP/2 connection
+    /// Returns true if the user is not authenticated. A server may then close an HTTP/2 connection
     /// after the response.
     pub fn is_anonymous(&self) -> bool {
         self.name == ANONYMOUS || self.groups.iter().any(|group| group == UNAUTHENTICATED)
@@ -59,17 +59,17 @@ impl UserInfo {
     }
 }
 
-/// A rejected request.
+/// The response to a rejected request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthRefusal {
-    /// 400, 401, 403, 429 or 500.
+    /// The status, which is 400, 401, 403, 429 or 500.
     pub status: StatusCode,
-    /// Message for the client. It contains no credential, and for a 401 no reason.
+    /// The message for the client. It contains no credential, and for a 401 no reason.
     pub reason: String,
 }
 
 impl AuthRefusal {
-    /// The request's target is not a path on this server.
+    /// Creates the response to a request whose target is not a path on this server.
     pub(super) fn bad_path() -> Self {
         Self {
             status: StatusCode::BAD_REQUEST,
@@ -77,8 +77,8 @@ impl AuthRefusal {
         }
     }
 
-    /// The credentials are not accepted. The reason is only logged: it would help an attacker to
-    /// guess.
+    /// Creates the response to a request whose credentials are not accepted. The reason is only
+    /// logged, because it would help an attacker.
     pub(super) fn unauthorized() -> Self {
         Self {
             status: StatusCode::UNAUTHORIZED,
@@ -86,23 +86,23 @@ impl AuthRefusal {
         }
     }
 
-    /// The user may not make the request.
-    pub(super) fn forbidden(caller: &UserInfo, verb: &str, path: &str, why: &str) -> Self {
+    /// Creates the response to a request that the user may not make.
+    pub(super) fn forbidden(caller: &UserInfo, verb: &str, path: &str, detail: &str) -> Self {
         let mut reason =
             harmless(&format!("forbidden: User {:?} cannot {verb} path {path:?}", caller.name));
-        if !why.is_empty() {
-            reason = format!("{reason}: {why}");
+        if !detail.is_empty() {
+            reason = format!("{reason}: {detail}");
         }
         Self { status: StatusCode::FORBIDDEN, reason }
     }
 
-    /// Too many reviews are in flight.
+    /// Creates the response for the time when too many reviews are in flight.
     pub(super) fn too_many_requests() -> Self {
         let reason = "too many reviews are in flight, please try again later".into();
         Self { status: StatusCode::TOO_MANY_REQUESTS, reason }
     }
 
-    /// The API server could not review what the user may do.
+    /// Creates the response to a request that the API server could not review.
     pub(super) fn review_failed(path: &str) -> Self {
         let reason = format!("Internal Server Error: {path:?}: the SubjectAccessReview failed");
         Self {
@@ -111,8 +111,8 @@ impl AuthRefusal {
         }
     }
 
-    /// Returns the response: a `Status` in JSON as a kube-apiserver writes it, plain text for a
-    /// 500.
+    /// Returns the response. It is a `Status` in JSON, as a kube-apiserver writes it, or plain text
+    /// for a 500.
     pub fn response(&self) -> Response<Bytes> {
         let (kind, body) = if self.status == StatusCode::INTERNAL_SERVER_ERROR {
             ("text/plain; charset=utf-8", format!("{}\n", self.reason).into())

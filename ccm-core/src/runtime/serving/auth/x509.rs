@@ -26,7 +26,7 @@ const ORGANIZATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.10");
 /// Kubernetes' own attribute for the UID of a user (`k8s.io/apimachinery/pkg/apis/asn1` v0.37).
 const KUBERNETES_UID: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.57683.2");
 const CLIENT_AUTH: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.2");
-/// Key of the extra value in which upstream identifies the credential.
+/// The key of the extra value in which upstream identifies the credential.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// CAs of client certificates.
@@ -74,12 +74,12 @@ impl CaBundle {
             }
         }
         if anchors.is_empty() {
-            let why = if skipped.is_empty() {
+            let reason = if skipped.is_empty() {
                 "it holds no certificate".to_owned()
             } else {
                 skipped.join(", ")
             };
-            return Err(format!("no CA that can be used: {why}"));
+            return Err(format!("no CA that can be used: {reason}"));
         }
         for reason in skipped {
             tracing::warn!(%reason, "part of a bundle of client CAs is not used");
@@ -87,7 +87,7 @@ impl CaBundle {
         Ok(Self { pem: pem.to_vec(), ca_certificates: anchors })
     }
 
-    /// Returns whether the bundle was parsed from this text.
+    /// Returns true if the bundle was parsed from this text.
     pub(super) fn is_of(&self, pem: &[u8]) -> bool {
         self.pem == pem
     }
@@ -106,7 +106,7 @@ impl CaBundle {
             return Err("no certificate".into());
         };
         let since_epoch = Duration::from_secs(now.as_secs());
-        let mut why = "all CAs have expired".to_owned();
+        let mut reason = "all CAs have expired".to_owned();
         for anchor in self
             .ca_certificates
             .iter()
@@ -114,10 +114,10 @@ impl CaBundle {
         {
             match anchor.verifier.verify_client_cert(leaf, others, now) {
                 Ok(_) => return subject(leaf),
-                Err(error) => why = error.to_string(),
+                Err(error) => reason = error.to_string(),
             }
         }
-        Err(why)
+        Err(reason)
     }
 }
 

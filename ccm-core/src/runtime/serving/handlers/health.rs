@@ -77,7 +77,7 @@ pub(super) fn routes(health: Health, slis: HealthSlis) -> Router {
     router.with_state(state)
 }
 
-/// Result of one check.
+/// The result of one check.
 struct CheckResult {
     name: String,
     outcome: CheckOutcome,
@@ -133,9 +133,9 @@ fn run_check(page: HealthEndpoint, state: &HealthState, check: &Check) -> CheckO
         .observe(check.name(), page.name(), result.is_ok());
     match result {
         Ok(()) => CheckOutcome::Good,
-        Err(why) => {
+        Err(reason) => {
             // The endpoint is open to everybody, so the reason is only logged.
-            tracing::warn!(check = check.name(), page = page.name(), why, "health check failed");
+            tracing::warn!(check = check.name(), page = page.name(), reason, "health check failed");
             CheckOutcome::Failed
         }
     }
@@ -152,7 +152,7 @@ fn render(
         let _ = match outcome {
             CheckOutcome::Good => writeln!(text, "[+]{name} ok"),
             CheckOutcome::Excluded => writeln!(text, "[+]{name} excluded: ok"),
-            CheckOutcome::Degraded(why) => writeln!(text, "[!]{name} degraded: {why}"),
+            CheckOutcome::Degraded(reason) => writeln!(text, "[!]{name} degraded: {reason}"),
             CheckOutcome::Failed => writeln!(text, "[-]{name} failed: reason withheld"),
         };
     }
@@ -185,7 +185,9 @@ fn respond_single(page: HealthEndpoint, state: &HealthState, name: &str) -> Resp
     }
     match namesakes.into_iter().try_for_each(Check::run) {
         Ok(()) => "ok".into_response(),
-        Err(why) => (StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {why}\n"))
-            .into_response(),
+        Err(reason) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}\n"))
+                .into_response()
+        }
     }
 }

@@ -37,7 +37,7 @@ pub struct Handlers {
 }
 
 impl Handlers {
-    /// Makes the handlers of a process that starts now.
+    /// Creates the handlers of a process that starts now.
     pub fn new(
         product: Product,
         config: Config,
@@ -55,10 +55,10 @@ impl Handlers {
         }
     }
 
-    /// Makes the router: these endpoints and `other_routes`, all behind `auth_filter`.
+    /// Creates the router: these endpoints and `other_routes`, all behind `auth_filter`.
     ///
     /// # Errors
-    /// When the metrics of the health checks cannot be created.
+    /// Returns an error if the metrics of the health checks cannot be created.
     pub fn router(
         self,
         auth_filter: AuthFilter,

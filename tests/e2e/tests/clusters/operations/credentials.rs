@@ -39,7 +39,7 @@ async fn each_controller_has_an_account_of_its_own(s: &Scenario) -> anyhow::Resu
     let words = [
         "ERROR",
         "kube-system/node-controller",
-        "no right to create serviceaccounts",
+        "missing permission to create serviceaccounts",
         "namespace kube-system",
     ];
     while !ccm

@@ -214,7 +214,7 @@ async fn a_flood_of_tokens_keeps_no_withdrawn_ca_believed() {
     tokio::join!(checked.auth.run(stop.clone()), join_all((0..3000).map(|_| attack())), withdraw);
 }
 
-/// Text of all logs.
+/// The text of all logs.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
