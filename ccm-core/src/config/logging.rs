@@ -33,7 +33,7 @@ pub enum Format {
 /// accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StreamOptions {
-    /// True if errors go to a stream of their own.
+    /// True if errors go to a separate stream.
     pub split_stream: bool,
     /// The size of the buffer of the other stream, as typed (`64Ki`).
     pub info_buffer_size: String,

@@ -69,7 +69,7 @@ pub struct Product {
 }
 
 impl Product {
-    /// Creates a product with the standard controllers and without flags of its own.
+    /// Creates a product with the standard controllers and without additional flags.
     pub fn new(
         binary: &'static str,
         version: &'static str,

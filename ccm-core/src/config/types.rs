@@ -121,7 +121,7 @@ impl Config {
         &self.flags
     }
 
-    /// Creates a configuration without any values, not even defaults; only for the parser.
+    /// Creates a configuration without any values, not even defaults. Only the parser needs it.
     pub(super) fn unset() -> Self {
         Self {
             generic: GenericConfig::default(),
@@ -210,7 +210,7 @@ pub struct GenericConfig {
     pub controller_start_interval: Duration,
     /// Accepted because manifests set it; each controller has its own resync period.
     pub min_resync_period: Duration,
-    /// True if each controller uses a ServiceAccount of its own.
+    /// True if each controller uses its own ServiceAccount.
     pub use_service_account_credentials: bool,
 }
 
@@ -232,7 +232,7 @@ pub struct KubeClientConfig {
 /// Leader election.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LeaderElectionConfig {
-    /// True if a leader is elected; if not, the controllers start immediately.
+    /// True if a leader is elected. Otherwise the controllers start immediately.
     pub enabled: bool,
     /// The time for which a lease is valid without renewal. Longer than `renew_deadline` if leader
     /// election is on.

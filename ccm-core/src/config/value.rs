@@ -192,8 +192,8 @@ impl FlagTarget {
     }
 }
 
-/// True if a flag occurred before on the command line: the first use of a list replaces its
-/// default, further uses add to it.
+/// The position of a flag among its occurrences on the command line. The first occurrence of a list
+/// replaces its default, and further occurrences add to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occurrence {
     First,

@@ -83,7 +83,7 @@ impl MachineId {
 }
 
 impl NodeView {
-    /// Creates a node that has a name and nothing else; a starting point for tests and examples.
+    /// Creates a node that has only a name, as a starting point for tests and examples.
     pub fn named(name: &str) -> Self {
         Self {
             name: Arc::from(name),
@@ -363,7 +363,7 @@ pub struct NodeFields {
 }
 
 impl NodeFields {
-    /// Returns true if the label is kept on an initialised node.
+    /// Returns true if the label is kept on an initialized node.
     pub fn keeps_label(&self, key: &str) -> bool {
         self.all_labels || well_known::FRAMEWORK_LABELS.contains(&key) || self.labels.contains(key)
     }

@@ -34,7 +34,7 @@ pub trait Routes: Send + Sync {
 pub struct Route {
     /// The provider's identifier for the route, passed back in [`RouteChange::Delete`]. It must
     /// contain whatever the provider needs to find this route again (the next hop, the table),
-    /// because the node may have been deleted by then.
+    /// because the node may already have been deleted.
     pub name: Box<str>,
     /// The name of the target node, or `None` if it is unknown.
     pub node: Option<Arc<str>>,

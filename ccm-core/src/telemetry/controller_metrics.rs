@@ -124,7 +124,7 @@ impl ControllerMetrics {
         })
     }
 
-    /// Runs `work` about `object` in a span of its own, and counts its outcome. `work` may set the
+    /// Runs `work` about `object` in a separate span, and counts its outcome. `work` may set the
     /// reason of the reconcile with [`record_reason`].
     pub(crate) async fn reconcile<T>(
         &self,

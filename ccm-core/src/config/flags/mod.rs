@@ -116,7 +116,7 @@ const fn generic(
     Flag::new(name, Group::Generic, target, default, help)
 }
 
-/// True if setting a flag has an effect.
+/// The effect of setting a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FlagSupport {
     /// It has an effect.

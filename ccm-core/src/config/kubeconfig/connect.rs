@@ -42,7 +42,7 @@ const USER_TIMEOUT: Duration = Duration::from_secs(25);
 /// The timeout of connecting; kube's default.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Sends requests with fixed credentials, over connections of its own.
+/// Sends requests with fixed credentials, over separate connections.
 type Connections = BoxCloneService<Request<Body>, Response<Incoming>, BoxError>;
 
 /// Creates a client as [`kube::Client::try_from`] does, with proxies, with detection of dead

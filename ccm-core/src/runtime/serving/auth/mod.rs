@@ -178,7 +178,7 @@ impl DelegatedAuth {
         clock: WallClock,
     ) -> Result<Self, AuthError> {
         let metrics = AuthMetrics::register(registry)?;
-        // A client of its own for the CAs: a flood of tokens must not delay the removal of a
+        // The CAs have a separate client: a flood of tokens must not delay the removal of a
         // withdrawn CA.
         let ca_client = review_client(clients.authentication.clone(), &clients.user_agent)?;
         let token_client = review_client(clients.authentication, &clients.user_agent)?;

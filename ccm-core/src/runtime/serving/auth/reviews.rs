@@ -24,8 +24,8 @@ use crate::{
 
 /// The timeout of one review, including all attempts. It is upstream's timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Upstream's retries: the number of attempts, and a delay that grows by half each time and is extended
-/// by up to a fifth.
+/// Upstream's retries: the number of attempts, and a delay that grows by half each time and is
+/// extended by up to a fifth.
 const ATTEMPTS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const GROWTH: f64 = 1.5;
@@ -40,8 +40,8 @@ const CAPACITY: usize = 4096;
 /// half seconds. With more, all of them would wait too long.
 pub(super) const PENDING: usize = 500;
 
-/// Sends reviews to the API server, with a separate rate limit. A standby sends them too, because they
-/// change nothing and need no leadership.
+/// Sends reviews to the API server, with a separate rate limit. A standby sends them too, because
+/// they change nothing and need no leadership.
 #[derive(Clone, Debug)]
 pub(super) struct ReviewClient(ApiClient);
 
