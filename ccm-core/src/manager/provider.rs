@@ -75,14 +75,14 @@ async fn retry_until_started<F: Future<Output = Result<(), CloudError>>>(
             .max(error.retry_after().unwrap_or_default());
         let new_status = format!("could not start: {}", error.chain());
         let old_status = std::mem::replace(&mut *status.lock(), new_status.clone());
-        if new_status != old_status {
-            tracing::warn!(
+        if new_status == old_status {
+            tracing::debug!(
                 error = error.chain(),
                 ?wait,
                 "cloud provider could not start; trying again"
             );
         } else {
-            tracing::debug!(
+            tracing::warn!(
                 error = error.chain(),
                 ?wait,
                 "cloud provider could not start; trying again"
