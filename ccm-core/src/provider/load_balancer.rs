@@ -505,6 +505,21 @@ pub struct LbRef {
     pub last_observed: Option<Arc<ServiceView>>,
 }
 
+impl LbRef {
+    /// Returns the Service as it was last observed, or what this reference says of it.
+    pub fn last_observed_service(&self) -> ServiceView {
+        let observed = self.last_observed.as_deref().cloned();
+        let service = observed.unwrap_or_else(|| ServiceView::named(&self.namespace, &self.name));
+        ServiceView {
+            uid: self.uid.clone(),
+            class: self.class.clone(),
+            annotations: self.annotations.clone(),
+            status: self.status.clone(),
+            ..service
+        }
+    }
+}
+
 /// The result of `ensure` and `update_backends`.
 #[derive(Debug)]
 pub struct LbOutcome {
@@ -559,6 +574,12 @@ impl From<Progress> for LbOutcome {
             annotations: BTreeMap::new(),
             result: Ok(progress),
         }
+    }
+}
+
+impl From<Result<Progress, CloudError>> for LbOutcome {
+    fn from(result: Result<Progress, CloudError>) -> Self {
+        Self { status: None, annotations: BTreeMap::new(), result }
     }
 }
 
