@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// Test cases of the chart's alerts, for a job and a Lease with the chart's own names in namespace
 /// `kube-system` of the cluster `ours`.
-const TESTS: &str = include_str!("../../control-plane/promtool/alerts.yaml");
+const TESTS: &str = include_str!("../pinned/alerts.yaml");
 
 /// Checks the `spec` of a `PrometheusRule` with
 /// [`GoProgram::Promtool`](crate::control_plane::GoProgram::Promtool), and tests its alerts. The

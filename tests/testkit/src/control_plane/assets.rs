@@ -4,11 +4,11 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-const ETCD_MODULE: &str = include_str!("../../../control-plane/etcd/go.mod");
-const KUBERNETES_MODULE: &str = include_str!("../../../control-plane/kubernetes/go.mod");
-const OLDER_KUBERNETES_MODULE: &str =
-    include_str!("../../../control-plane/kubernetes-older/go.mod");
-const HELM_MODULE: &str = include_str!("../../../control-plane/helm/go.mod");
+// Links into `tests/control-plane`, so that a package of the testkit has the files, too.
+const ETCD_MODULE: &str = include_str!("../../pinned/etcd.mod");
+const KUBERNETES_MODULE: &str = include_str!("../../pinned/kubernetes.mod");
+const OLDER_KUBERNETES_MODULE: &str = include_str!("../../pinned/kubernetes-older.mod");
+const HELM_MODULE: &str = include_str!("../../pinned/helm.mod");
 
 /// Chooses another release of Kubernetes than the one that every run uses: `older`, the minor
 /// version before.
