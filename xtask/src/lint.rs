@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
-use crate::{control_plane, licenses, process, root};
+use crate::{control_plane, licenses, process, root, workflows};
 
 /// Runs of cargo: what each is for, and its arguments.
 const RUNS: [(&str, &[&str]); 6] = [
@@ -73,6 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     } else {
         go()?;
     }
+    workflows()?;
     shell()
 }
 
@@ -144,6 +145,15 @@ fn go() -> anyhow::Result<()> {
         step(&name, || process::run(control_plane::go(&module, "vet").arg("./...")))?;
     }
     Ok(())
+}
+
+/// Checks what GitHub runs.
+fn workflows() -> anyhow::Result<()> {
+    if !control_plane::go_is_there() {
+        println!("left out: actionlint, which needs Go");
+        return Ok(());
+    }
+    step("actionlint", workflows::lint)
 }
 
 /// Checks the scripts.

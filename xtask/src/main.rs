@@ -25,6 +25,7 @@ mod tidy;
 )]
 #[path = "../../tests/testkit/src/tier.rs"]
 mod tier;
+mod workflows;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -50,7 +51,7 @@ enum Task {
     /// Runs the tests that need Rust alone; more with `--full` (Go, Python) and `--nightly`;
     /// further arguments go to `cargo test`
     Test(test::Arguments),
-    /// Runs clippy, `go vet` and shellcheck, and checks what images hold and what no test builds
+    /// Runs clippy, `go vet`, actionlint and shellcheck, and checks what images hold and what no test builds
     Lint(lint::Arguments),
     /// Checks layering, lengths, machine paths and links; offline
     Tidy,

@@ -9,6 +9,7 @@ mod modules;
 mod names;
 mod paths;
 mod text;
+mod workflows;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -97,6 +98,9 @@ fn check_file(root: &Path, path: &Path, text: &str) -> Vec<Finding> {
     if layering::is_plan(path) {
         findings.extend(layering::check(path, text));
     }
+    if workflows::is_workflow(path) {
+        findings.extend(workflows::check(path, text));
+    }
     if extension == Some("md") {
         findings.extend(text::broken_links(path, text, |target| root.join(target).exists()));
     }
@@ -116,8 +120,10 @@ mod tests {
             ("long.rs", long),
             ("plan.rs", "use tokio::sync;\n".to_owned()),
             ("README.md", "[x](nowhere.md) [y](ok.rs)\n".to_owned()),
+            (".github/workflows/a.yml", "name: a\n".to_owned()),
             ("script", concat!("cd /", "root/x\n").to_owned()),
         ];
+        std::fs::create_dir_all(directory.path().join(".github/workflows")).unwrap();
         for (name, text) in &files {
             std::fs::write(directory.path().join(name), text).unwrap();
         }
@@ -129,8 +135,8 @@ mod tests {
             .iter()
             .map(|finding| finding.path.to_str().unwrap())
             .collect();
-        assert_eq!(found, ["long.rs", "plan.rs", "README.md", "script"]);
-        assert_eq!(count, 6);
+        assert_eq!(found, ["long.rs", "plan.rs", "README.md", ".github/workflows/a.yml", "script"]);
+        assert_eq!(count, 7);
         assert_eq!(
             findings[1].to_string(),
             "plan.rs:1: a plan is pure and may not use `tokio::sync`, the runtime"
