@@ -16,6 +16,7 @@ mod licenses;
 mod lint;
 mod process;
 mod python;
+mod release;
 mod sbom;
 mod test;
 mod tidy;
@@ -60,6 +61,9 @@ enum Task {
     Licenses,
     /// Prints a bill of materials of one program (CycloneDX, JSON) from the lock file; offline
     Sbom(sbom::Arguments),
+    /// Checks that a version can be tagged: manifests, chart, documents and changelog agree, and
+    /// nothing is uncommitted; changes nothing
+    Release(release::Arguments),
     /// Formats the code, or with `--check` fails when it is not formatted
     Fmt {
         /// Changes nothing
@@ -95,6 +99,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Tidy => tidy::run(),
         Task::Licenses => licenses::run(),
         Task::Sbom(arguments) => sbom::run(&arguments),
+        Task::Release(arguments) => release::run(&arguments),
         Task::Fmt { check } => {
             let mut fmt = process::cargo()?;
             fmt.args(["fmt", "--all"]);
