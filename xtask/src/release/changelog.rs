@@ -85,13 +85,40 @@ fn prefixed(findings: Vec<String>) -> Vec<String> {
     findings.into_iter().map(prefix).collect()
 }
 
-/// The text of a version's section, without its heading.
-pub(super) fn notes(text: &str, version: &str) -> Option<String> {
+/// The text of a version's section, without its heading, for a page of its own: links lead below
+/// `base`, and an entry is one line, since such pages show every line break.
+pub(super) fn notes(text: &str, version: &str, base: &str) -> Option<String> {
     let sections = sections(text);
     let section = sections.iter().find(|section| section.name == version)?;
-    let body = section.lines.join("\n");
+    let mut lines = Vec::<String>::new();
+    for line in &section.lines {
+        match (line.strip_prefix("  "), lines.last_mut()) {
+            (Some(more), Some(last)) if !last.is_empty() && !more.starts_with(['-', ' ']) => {
+                last.push(' ');
+                last.push_str(more);
+            }
+            _ => lines.push((*line).to_owned()),
+        }
+    }
+    let body = lines.join("\n");
     let body = body.trim();
-    (!body.is_empty()).then(|| format!("{body}\n"))
+    (!body.is_empty()).then(|| format!("{}\n", with_base(body, base)))
+}
+
+/// Makes links to files of the repository lead below `base`.
+fn with_base(text: &str, base: &str) -> String {
+    let mut parts = text.split("](");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        out.push_str("](");
+        let target = part.split(')').next().unwrap_or_default();
+        if !target.contains("://") && !target.starts_with(['#', '<']) {
+            out.push_str(base.trim_end_matches('/'));
+            out.push('/');
+        }
+        out.push_str(part);
+    }
+    out
 }
 
 /// Whether it is a day of some year: `2026-01-31`.
@@ -169,11 +196,28 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_the_section_alone() {
-        assert_eq!(notes(GOOD, "0.2.0").unwrap(), "### Added\n\n- A flag.\n  Its use.\n");
-        assert_eq!(notes(GOOD, "0.1.0").unwrap(), "- All of it.\n");
-        assert_eq!(notes(GOOD, "0.3.0"), None);
-        assert_eq!(notes(GOOD, "Unreleased"), None, "it has no text");
+    fn notes_are_the_section_alone_with_an_entry_in_a_line() {
+        let of = |version| notes(GOOD, version, "https://example.org/tree/v1/");
+        assert_eq!(of("0.2.0").unwrap(), "### Added\n\n- A flag. Its use.\n");
+        assert_eq!(of("0.1.0").unwrap(), "- All of it.\n");
+        assert_eq!(of("0.3.0"), None);
+        assert_eq!(of("Unreleased"), None, "it has no text");
+    }
+
+    #[test]
+    fn nested_entries_stay_lines() {
+        let text = "## [1.0.0] - 2026-01-31\n\n- A\n  b\n  - C\n    d\n\n  E\n";
+        assert_eq!(notes(text, "1.0.0", "x").unwrap(), "- A b\n  - C\n    d\n\n  E\n");
+    }
+
+    #[test]
+    fn links_of_notes_lead_to_the_repository() {
+        let text = "[a](docs/a.md#b), [c](https://example.com/c)\n[d](#d) [e](README.md)";
+        assert_eq!(
+            with_base(text, "https://example.org/tree/v1/"),
+            "[a](https://example.org/tree/v1/docs/a.md#b), [c](https://example.com/c)\n[d](#d) \
+             [e](https://example.org/tree/v1/README.md)"
+        );
     }
 
     #[test]

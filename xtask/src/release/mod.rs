@@ -22,6 +22,9 @@ pub(crate) struct Arguments {
     /// Writes the version's section of the changelog to this file, for the release's page
     #[arg(long)]
     notes: Option<PathBuf>,
+    /// Address of the files at the tag, for links in the notes
+    #[arg(long, default_value = ".")]
+    files: String,
 }
 
 /// Says everything that keeps the version from being tagged, or how to tag it.
@@ -37,13 +40,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     for finding in &findings {
         eprintln!("{finding}");
     }
-    anyhow::ensure!(
-        findings.is_empty(),
-        "{version} cannot be released: {} things to mend",
-        findings.len()
-    );
+    anyhow::ensure!(findings.is_empty(), "{version} cannot be released yet");
     if let Some(path) = &arguments.notes {
-        let notes = changelog::notes(&changelog, version).context("the section has no text")?;
+        let notes = changelog::notes(&changelog, version, &arguments.files)
+            .context("the section has no text")?;
         std::fs::write(path, notes).with_context(|| format!("write {}", path.display()))?;
     }
     println!("{version} can be released: git tag --sign --message 'Release {version}' v{version}");
