@@ -33,9 +33,13 @@ fn commit(root: &Path, name: &str) -> anyhow::Result<Option<String>> {
     Ok(output.status.success().then(|| commit.trim().to_owned()))
 }
 
-fn git(root: &Path) -> Command {
+/// Git in this folder, also when a hook of another repository runs us.
+pub(super) fn git(root: &Path) -> Command {
     let mut git = Command::new("git");
     git.current_dir(root);
+    for variable in ["GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"] {
+        git.env_remove(variable);
+    }
     git
 }
 
@@ -44,8 +48,16 @@ mod tests {
     use super::*;
 
     fn run(root: &Path, arguments: &[&str]) {
-        let identity =
-            ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"];
+        let identity = [
+            "-c",
+            "user.name=a",
+            "-c",
+            "user.email=a@example.org",
+            "-c",
+            "commit.gpgsign=false",
+            "-c",
+            "tag.gpgsign=false",
+        ];
         let arguments = identity.iter().chain(arguments);
         process::output(git(root).args(arguments)).unwrap();
     }

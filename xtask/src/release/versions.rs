@@ -2,11 +2,11 @@
 //! images or the chart.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::Context as _;
 use serde::Deserialize;
 
+use super::git;
 use crate::process;
 
 const MANIFEST: &str = "Cargo.toml";
@@ -48,19 +48,18 @@ struct Metadata {
 
 /// Reads what has a version in it.
 pub(super) fn files(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
-    let mut git = Command::new("git");
-    git.current_dir(root)
-        .args([
-            "ls-files",
-            "-z",
-            "--cached",
-            "--others",
-            "--exclude-standard",
-            "--",
-            MANIFEST,
-            LOCK,
-        ])
-        .args(PAGES);
+    let mut git = git::git(root);
+    git.args([
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+        "--",
+        MANIFEST,
+        LOCK,
+    ])
+    .args(PAGES);
     let list = process::output(&mut git)?;
     let mut files = Vec::new();
     for path in list.split_terminator('\0') {
