@@ -62,7 +62,9 @@ pub(super) fn files(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
     .args(PAGES);
     let list = process::output(&mut git)?;
     let mut files = Vec::new();
-    for path in list.split_terminator('\0') {
+    // A deleted page is listed until the deletion is committed.
+    let pages = list.split_terminator('\0');
+    for path in pages.filter(|path| root.join(path).is_file()) {
         let bytes = std::fs::read(root.join(path)).with_context(|| format!("read {path}"))?;
         // A picture has no version.
         if let Ok(text) = String::from_utf8(bytes) {
