@@ -127,6 +127,7 @@ mod tests {
         let cases = [
             (pinned, "@v1", unpinned("@v1")),
             (pinned, "", unpinned("")),
+            (pinned, "@01234567 # v1.2.3", unpinned("@01234567 # v1.2.3")),
             (" # v1.2.3", "", unpinned("@0123456789012345678901234567890123456789")),
             (
                 "\npermissions: {}\n",
