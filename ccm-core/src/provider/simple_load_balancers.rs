@@ -157,20 +157,15 @@ pub struct SimpleLoadBalancer<S> {
 }
 
 /// What is known of the load balancer of a Service.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum Observed<S> {
     /// It has to be read.
+    #[default]
     Unknown,
     /// It does not exist.
     Absent,
     /// It exists.
     Present(SimpleLoadBalancer<S>),
-}
-
-impl<S> Default for Observed<S> {
-    fn default() -> Self {
-        Self::Unknown
-    }
 }
 
 impl<S> Observed<S> {

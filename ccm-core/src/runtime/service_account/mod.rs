@@ -28,7 +28,7 @@ use crate::write_gate::WriteGate;
 const NAMESPACE: &str = "kube-system";
 
 /// The ServiceAccounts of a process and their connections. Tokens can be requested once there is a
-/// write gate; see [`credentials`](Self::credentials).
+/// write gate.
 #[derive(Clone)]
 pub struct ServiceAccounts {
     root: kube::Client,
