@@ -546,7 +546,7 @@ impl LbOutcome {
     /// unchanged. `after` is the delay before the next call, and `reason` says what the call waits
     /// for.
     pub fn pending(after: Duration, reason: impl Into<Box<str>>) -> Self {
-        let result = Ok(Progress::Pending { after, why: reason.into() });
+        let result = Ok(Progress::Pending { after, reason: reason.into() });
         Self { status: None, annotations: BTreeMap::new(), result }
     }
 
@@ -604,7 +604,7 @@ pub enum Progress {
         /// The delay before the next call.
         after: Duration,
         /// The reason: what the call waits for.
-        why: Box<str>,
+        reason: Box<str>,
     },
 }
 
@@ -612,7 +612,7 @@ impl Progress {
     /// Creates a pending result whose delay [grows](Op::poll_interval) with the time waited.
     /// `reason` says what the call waits for.
     pub fn pending(op: &Op, reason: impl Into<Box<str>>) -> Self {
-        Self::Pending { after: op.poll_interval(), why: reason.into() }
+        Self::Pending { after: op.poll_interval(), reason: reason.into() }
     }
 }
 

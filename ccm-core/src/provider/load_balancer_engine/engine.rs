@@ -93,7 +93,7 @@ impl<D: LoadBalancerDriver> LoadBalancerEngine<D> {
                 .await
                 .map_err(as_transient)?;
             if let Readiness::Busy { after, reason } = readiness {
-                return Ok(Progress::Pending { after, why: reason });
+                return Ok(Progress::Pending { after, reason });
             }
             let exists = self.driver.exists(&state.observed);
             if matches!(target.goal, Goal::UpdateMembers { .. }) && !exists {
@@ -140,7 +140,7 @@ impl<D: LoadBalancerDriver> LoadBalancerEngine<D> {
         result: Result<Progress, CloudError>,
     ) -> Result<Progress, CloudError> {
         result.or_else(|error| match self.driver.rate_limit_delay(&error) {
-            Some(after) => Ok(Progress::Pending { after, why: error.to_string().into() }),
+            Some(after) => Ok(Progress::Pending { after, reason: error.to_string().into() }),
             None => Err(error),
         })
     }
@@ -383,7 +383,7 @@ fn first_not_deferred<A: PartialEq>(plan: Vec<A>, deferred: &[DeferredAction<A>]
 /// Returns when the first of the deferred requests is due; done if there is none.
 fn earliest<A>(deferred: Vec<DeferredAction<A>>) -> Progress {
     match deferred.into_iter().min_by_key(|deferred| deferred.after) {
-        Some(first) => Progress::Pending { after: first.after, why: first.reason },
+        Some(first) => Progress::Pending { after: first.after, reason: first.reason },
         None => Progress::Done,
     }
 }

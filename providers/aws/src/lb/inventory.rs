@@ -187,7 +187,7 @@ fn deletion_progress(
         Err(error) if listing::is_not_found(&error) => Ok(Progress::Done),
         Err(error) if error.has_code("ResourceInUse") => {
             let reason = format!("{} {} is in use", object.kind, object.id).into();
-            Ok(Progress::Pending { after: retry_delay::object_in_use(op), why: reason })
+            Ok(Progress::Pending { after: retry_delay::object_in_use(op), reason })
         }
         Err(error) => Err(error.into()),
     }

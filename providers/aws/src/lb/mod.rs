@@ -227,7 +227,7 @@ impl LoadBalancers for NetworkLoadBalancers {
 
     /// Fails while the Service requests deletion protection.
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
-        let service = last_observed_service(lb);
+        let service = lb.last_observed_service();
         let parsed = self.parse(&service);
         let desired = match &parsed.spec {
             ServiceSpec::Nlb(desired) => Some(&**desired),
@@ -317,7 +317,7 @@ impl NetworkLoadBalancers {
 /// and does not concern other Services.
 fn pending_on_rate_limit(result: Result<Progress, CloudError>) -> Result<Progress, CloudError> {
     result.or_else(|error| match client::rate_limit_delay(&error) {
-        Some(after) => Ok(Progress::Pending { after, why: error.to_string().into() }),
+        Some(after) => Ok(Progress::Pending { after, reason: error.to_string().into() }),
         None => Err(error),
     })
 }
@@ -356,20 +356,6 @@ fn accepts_backends(desired: &DesiredLoadBalancer, backends: &Backends) -> bool 
         (desired.target_type, backends),
         (TargetType::Instance, Backends::Nodes(_)) | (TargetType::Ip, Backends::Endpoints(_))
     )
-}
-
-/// Returns the Service as it was last observed, with the class, annotations and status of the
-/// reference.
-fn last_observed_service(lb: &LbRef) -> ServiceView {
-    let service = lb.last_observed.as_deref().cloned();
-    let service = service.unwrap_or_else(|| ServiceView::named(&lb.namespace, &lb.name));
-    ServiceView {
-        uid: lb.uid.clone(),
-        class: lb.class.clone(),
-        annotations: lb.annotations.clone(),
-        status: lb.status.clone(),
-        ..service
-    }
 }
 
 /// Returns the security groups that a Service names by ID.

@@ -16,7 +16,7 @@ pub(super) struct Deferred {
 
 impl From<Deferred> for Progress {
     fn from(Deferred { after, reason }: Deferred) -> Self {
-        Self::Pending { after, why: reason }
+        Self::Pending { after, reason }
     }
 }
 
@@ -30,7 +30,7 @@ pub(super) fn earliest(deferred: Vec<Deferred>) -> Progress {
         .into_iter()
         .map(|deferred| deferred.reason)
         .collect();
-    Progress::Pending { after, why: reasons.join("; ").into() }
+    Progress::Pending { after, reason: reasons.join("; ").into() }
 }
 
 /// Time after which a Warning event reports that a deletion is slow.

@@ -151,7 +151,7 @@ impl MisbehavingProvider {
     fn pending() -> Progress {
         Progress::Pending {
             after: Duration::from_secs(5),
-            why: "the cloud is at it".into(),
+            reason: "the cloud is at it".into(),
         }
     }
 

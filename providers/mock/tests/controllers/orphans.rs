@@ -253,7 +253,7 @@ impl Inventory for Bad {
     }
 
     async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
-        let pending = |after| Ok(Progress::Pending { after, why: "the cloud is at it".into() });
+        let pending = |after| Ok(Progress::Pending { after, reason: "the cloud is at it".into() });
         assert!(self.wrong != Wrong::DeletePanics, "a bug");
         match self.wrong {
             Wrong::DeleteHangs => std::future::pending().await,

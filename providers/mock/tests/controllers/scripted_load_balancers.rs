@@ -163,7 +163,7 @@ impl ScriptedLoadBalancers {
             None => None,
             Some(ScriptedResult::Fail(error)) => Some(Edit::Result(Err(error))),
             Some(ScriptedResult::Pending(after)) => {
-                Some(Edit::Result(Ok(Progress::Pending { after, why: "test".into() })))
+                Some(Edit::Result(Ok(Progress::Pending { after, reason: "test".into() })))
             }
             Some(ScriptedResult::Edit(edit)) => Some(Edit::Outcome(edit)),
             Some(ScriptedResult::Hang) => std::future::pending().await,
@@ -273,8 +273,8 @@ impl LoadBalancers for ScriptedLoadBalancers {
         let (_flight, edit) = self.call(op, "ensure", service(want), nodes(want)).await;
         match edit {
             Some(Edit::Result(Err(error))) => error.into(),
-            Some(Edit::Result(Ok(Progress::Pending { after, why }))) => {
-                LbOutcome::pending(after, why)
+            Some(Edit::Result(Ok(Progress::Pending { after, reason }))) => {
+                LbOutcome::pending(after, reason)
             }
             Some(Edit::Outcome(edit)) => edit(self.inner.ensure(op, want, depth).await),
             _ => self.inner.ensure(op, want, depth).await,
@@ -285,8 +285,8 @@ impl LoadBalancers for ScriptedLoadBalancers {
         let (_flight, edit) = self.call(op, "update", service(want), nodes(want)).await;
         match edit {
             Some(Edit::Result(Err(error))) => error.into(),
-            Some(Edit::Result(Ok(Progress::Pending { after, why }))) => {
-                LbOutcome::pending(after, why)
+            Some(Edit::Result(Ok(Progress::Pending { after, reason }))) => {
+                LbOutcome::pending(after, reason)
             }
             _ => self.inner.update_backends(op, want).await,
         }

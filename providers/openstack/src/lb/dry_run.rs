@@ -37,7 +37,7 @@ impl LoadBalancerReconciler {
         self.sync_states.put(uid, state);
         result.map_err(|stop| match stop {
             ReconcileStop::Failed(error) => as_transient(error),
-            ReconcileStop::Pending(Progress::Pending { after, why: reason }) => {
+            ReconcileStop::Pending(Progress::Pending { after, reason }) => {
                 CloudError::transient(reason).with_retry_after(after)
             }
             ReconcileStop::Pending(Progress::Done) => CloudError::transient("it is not known yet"),

@@ -185,7 +185,7 @@ impl LoadBalancers {
 }
 
 fn delete_later(op: &Op, reason: String) -> Progress {
-    Progress::Pending { after: retry_delay(op), why: reason.into() }
+    Progress::Pending { after: retry_delay(op), reason: reason.into() }
 }
 
 /// Checks that an object still belongs to the Service for which it was listed.

@@ -224,7 +224,7 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
             name: lb.name.clone(),
             uid: lb.uid.clone(),
         };
-        let service = last_observed(lb);
+        let service = lb.last_observed_service();
         let keep_floating_ip =
             AnnotationReader::new(&service).boolean(&annotations::KEEP_FLOATING_IP, false);
         self.reconciler
@@ -241,20 +241,6 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
         self.reconciler
             .dry_run(op, &ReconcileInput::new(&desired, &spec.service, &spec.backends))
             .await
-    }
-}
-
-/// Returns the Service as it was last observed, or a Service with only the fields of the reference
-/// if it never was.
-fn last_observed(lb: &LbRef) -> ServiceView {
-    let service = lb.last_observed.as_deref().cloned();
-    let service = service.unwrap_or_else(|| ServiceView::named(&lb.namespace, &lb.name));
-    ServiceView {
-        uid: lb.uid.clone(),
-        class: lb.class.clone(),
-        annotations: lb.annotations.clone(),
-        status: lb.status.clone(),
-        ..service
     }
 }
 

@@ -122,7 +122,7 @@ impl LoadBalancerReconciler {
             op.event(EventType::Warning, "LoadBalancerPendingLong", &note);
         }
         state.unfinished = true;
-        ReconcileStop::Pending(Progress::Pending { after, why: reason.into() })
+        ReconcileStop::Pending(Progress::Pending { after, reason: reason.into() })
     }
 
     /// Starts the recovery of a load balancer in ERROR. One that has never served is deleted, so

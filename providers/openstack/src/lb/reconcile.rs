@@ -78,7 +78,7 @@ impl From<OpenStackError> for ReconcileStop {
         match error.rate_limit_delay() {
             // Our own rate limiter stopped the request, so the cloud has reported no error.
             Some(after) => {
-                Self::Pending(Progress::Pending { after, why: error.to_string().into() })
+                Self::Pending(Progress::Pending { after, reason: error.to_string().into() })
             }
             None => Self::Failed(error.into()),
         }

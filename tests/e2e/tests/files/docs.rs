@@ -16,6 +16,7 @@ use crate::plain::Case;
 pub(crate) fn cases() -> Vec<Case> {
     cases![
         files_in_the_architecture_table_exist,
+        what_is_followed_through_the_code_exists_and_is_counted,
         tests_in_the_comparison_exist_and_every_weakness_has_its_row,
         tests_in_the_catalogue_exist,
         the_catalogue_of_aws_has_every_case,
@@ -220,6 +221,57 @@ fn files_in_the_architecture_table_exist() -> anyhow::Result<()> {
         .collect();
     assert!(wrong.is_empty(), "these files do not exist:\n{}", wrong.join("\n"));
     Ok(())
+}
+
+/// Each list of `` `file` - `function`, … `` names what exists, and its introduction says how many
+/// files it has.
+fn what_is_followed_through_the_code_exists_and_is_counted() -> anyhow::Result<()> {
+    let text = read("docs/architecture.md")?;
+    let mut wrong = Vec::new();
+    let mut lists = 0;
+    for section in text.split("\n### ") {
+        let Some((_, rest)) = section.split_once("It passes ") else {
+            continue;
+        };
+        lists += 1;
+        let count: usize = rest
+            .split_whitespace()
+            .next()
+            .context("no number")?
+            .parse()?;
+        let mut files = BTreeSet::new();
+        for step in section.lines().filter_map(|line| line.split_once(". `")) {
+            let Some((file, functions)) = step.1.split_once("` - ") else {
+                continue;
+            };
+            files.insert(file);
+            let code = read(file)?;
+            let (functions, _) = functions.split_once("`: ").context("a step says nothing")?;
+            for function in quoted(&format!("{functions}`")) {
+                let is_there = ["fn", "const", "static", "struct", "enum", "trait"]
+                    .iter()
+                    .any(|item| has_item(&code, item, function));
+                if !is_there {
+                    wrong.push(format!("{file} has no {function}"));
+                }
+            }
+        }
+        if files.len() != count {
+            wrong.push(format!("{} files are listed where {count} are announced", files.len()));
+        }
+    }
+    assert_eq!(lists, 3, "the lists are not read any more");
+    assert!(wrong.is_empty(), "docs/architecture.md:\n{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// Returns whether the code defines this item.
+fn has_item(code: &str, keyword: &str, name: &str) -> bool {
+    let start = format!("{keyword} {name}");
+    code.match_indices(&start).any(|(at, _)| {
+        let next = code[at + start.len()..].chars().next();
+        next.is_none_or(|next| next != '_' && !next.is_alphanumeric())
+    })
 }
 
 fn tests_in_the_comparison_exist_and_every_weakness_has_its_row() -> anyhow::Result<()> {

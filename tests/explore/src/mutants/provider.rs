@@ -250,7 +250,7 @@ impl LoadBalancers for MutantProvider {
             (Bug::StatusEarly, Err(_)) => LbOutcome::pending(BEHIND, "soon").with_status(guessed()),
             (Bug::NeverEqual, Ok(Progress::Done)) => {
                 let count = self.count.fetch_add(1, Ordering::Relaxed);
-                let result = Ok(Progress::Pending { after: BEHIND, why: "not equal".into() });
+                let result = Ok(Progress::Pending { after: BEHIND, reason: "not equal".into() });
                 LbOutcome { result, ..outcome }
                     .with_annotation("mock.example/count", count.to_string())
             }

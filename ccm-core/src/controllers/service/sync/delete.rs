@@ -57,7 +57,7 @@ impl ServiceController {
         let progress = self
             .delete_in_cloud(sync, &load_balancer, follow_up)
             .await?;
-        if let Progress::Pending { after, why: reason } = progress {
+        if let Progress::Pending { after, reason } = progress {
             tracing::debug!(service = %sync.key, ?after, %reason, "load balancer is being deleted");
             return Ok(self.requeue_pending(sync, after));
         }

@@ -244,7 +244,7 @@ impl ServiceController {
             Err(error) => return Err(ServiceSyncError::cloud(operation, error)),
         };
         published?;
-        if let Progress::Pending { after, why: reason } = progress {
+        if let Progress::Pending { after, reason } = progress {
             tracing::debug!(service = %sync.key, ?after, %reason, "load balancer is pending");
             return Ok(self.requeue_pending(sync, after));
         }

@@ -84,7 +84,7 @@ fn objects(listeners: &[u16], members: &[&str]) -> Objects {
 
 fn pending(result: &LbOutcome) -> (Duration, &str) {
     match &result.result {
-        Ok(Progress::Pending { after, why }) => (*after, why),
+        Ok(Progress::Pending { after, reason }) => (*after, reason),
         other => panic!("{other:?}"),
     }
 }

@@ -189,7 +189,7 @@ impl Applier<'_> {
                     .clean_up_detached(self.op, &self.desired.owner, groups)
                     .await?;
                 match progress {
-                    Progress::Pending { after, why: reason } => {
+                    Progress::Pending { after, reason } => {
                         self.deferred.push(Deferred { after, reason });
                     }
                     Progress::Done => self.working_state.action_applied(&planned.action),

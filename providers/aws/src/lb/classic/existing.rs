@@ -171,7 +171,7 @@ impl NetworkLoadBalancers {
         } else {
             Progress::Pending {
                 after: retry_delay::rejected_targets(op),
-                why: format!("{} stopped instances are not registered yet", not_running.len())
+                reason: format!("{} stopped instances are not registered yet", not_running.len())
                     .into(),
             }
         };

@@ -61,7 +61,7 @@ impl LoadBalancerReconciler {
             Ok(Progress::Done) => self.sync_states.forget(&input.owner.uid),
             _ => self.sync_states.put(&input.owner.uid, state),
         }
-        if let Ok(Progress::Pending { after, why: reason }) = &result {
+        if let Ok(Progress::Pending { after, reason }) = &result {
             warn_if_slow(op, *after, reason);
         }
         result.map_err(as_transient)
@@ -106,7 +106,7 @@ impl LoadBalancerReconciler {
                 .security_groups
                 .clean_up(op, input.owner, name, input.keep_security_groups)
                 .await?;
-            if let Progress::Pending { after, why: reason } = progress {
+            if let Progress::Pending { after, reason } = progress {
                 deferred.push(Deferred { after, reason });
             }
         }

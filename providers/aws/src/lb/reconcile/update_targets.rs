@@ -104,7 +104,7 @@ impl LoadBalancerReconciler {
                 state.invalidate();
                 Ok(Progress::Pending {
                     after: Duration::from_secs(1),
-                    why: "the load balancer changed during the sync".into(),
+                    reason: "the load balancer changed during the sync".into(),
                 })
             }
             Err(ApplyStop::Failed(error)) => {

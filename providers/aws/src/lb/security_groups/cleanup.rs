@@ -229,5 +229,5 @@ pub(crate) fn in_use(op: &Op, id: &SecurityGroupId) -> Progress {
         let note = format!("{reason} after {} minutes", SLOW_DELETION_THRESHOLD.as_secs() / 60);
         op.event(EventType::Warning, "SecurityGroupInUse", &note);
     }
-    Progress::Pending { after, why: reason.into() }
+    Progress::Pending { after, reason: reason.into() }
 }

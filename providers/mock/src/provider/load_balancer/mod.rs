@@ -214,7 +214,7 @@ impl MockProvider {
     ) -> Result<Progress, CloudError> {
         let pending = Progress::Pending {
             after: poll_interval(op),
-            why: "load balancer is being deleted".into(),
+            reason: "load balancer is being deleted".into(),
         };
         let Some(load_balancer) = op.run(self.api.get_load_balancer(key)).await? else {
             return Ok(Progress::Done);

@@ -304,7 +304,7 @@ impl SecurityGroupManager {
             Ok(()) => Ok(Progress::Done),
             Err(error) if error.class() == ErrorClass::Conflict => {
                 let reason = format!("security group {} is in use: {error}", group.name).into();
-                Ok(Progress::Pending { after: retry_delay(api.op), why: reason })
+                Ok(Progress::Pending { after: retry_delay(api.op), reason })
             }
             Err(error) => Err(error.into()),
         }

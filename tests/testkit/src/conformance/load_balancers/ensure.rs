@@ -327,10 +327,10 @@ pub(super) async fn waits_outside(ctx: &LbRuleContext<'_>) -> Verdict {
             driver.apply_outcome(&outcome);
             match outcome.result {
                 Ok(Progress::Done) => break,
-                Ok(Progress::Pending { after, why }) => {
-                    let named = !after.is_zero() && !why.is_empty();
+                Ok(Progress::Pending { after, reason }) => {
+                    let named = !after.is_zero() && !reason.is_empty();
                     expect(named && round < 1000, || {
-                        format!("{operation:?} is pending for {after:?}: {why:?}")
+                        format!("{operation:?} is pending for {after:?}: {reason:?}")
                     })?;
                     tokio::time::sleep(after).await;
                 }

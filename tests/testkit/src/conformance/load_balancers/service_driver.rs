@@ -264,8 +264,8 @@ impl ServiceDriver<'_> {
                     self.apply_outcome(&outcome);
                     return Ok(Ok(()));
                 }
-                Ok(Progress::Pending { after, why }) if after.is_zero() => {
-                    return Ok(Err(format!("{operation:?} is pending without a delay: {why:?}")));
+                Ok(Progress::Pending { after, reason }) if after.is_zero() => {
+                    return Ok(Err(format!("{operation:?} is pending without a delay: {reason:?}")));
                 }
                 Ok(Progress::Pending { after, .. }) => *after,
                 Err(error)
@@ -317,7 +317,7 @@ pub(super) fn show_error(error: &CloudError) -> String {
 pub(super) fn show(result: &Result<Progress, CloudError>) -> String {
     match result {
         Ok(Progress::Done) => "done".to_owned(),
-        Ok(Progress::Pending { after, why }) => format!("pending for {after:?}: {why}"),
+        Ok(Progress::Pending { after, reason }) => format!("pending for {after:?}: {reason}"),
         Err(error) => show_error(error),
     }
 }

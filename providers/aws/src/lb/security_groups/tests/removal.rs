@@ -29,11 +29,11 @@ async fn a_deleted_balancer_takes_its_group_and_rules_along() {
     let groups = case.ensure(&wanted, None).await.unwrap();
     let balancer = case.create_balancer("a1", &groups).await;
 
-    let Progress::Pending { after, why } = release(&case, &wanted).await.unwrap() else {
+    let Progress::Pending { after, reason } = release(&case, &wanted).await.unwrap() else {
         panic!("deleted")
     };
     assert_eq!(after, Duration::from_secs(5));
-    assert_eq!(*why, *format!("security group {} is still in use", groups[0]));
+    assert_eq!(*reason, *format!("security group {} is still in use", groups[0]));
     assert_eq!(case.rules(&case.world.node_group).await, Vec::<String>::new());
 
     case.op = op().with_pending_for(Duration::from_secs(40));
