@@ -95,10 +95,10 @@ async fn without_the_right_to_list_services_nodes_are_initialised_and_what_is_mi
             .filter_map(|check| Some((check.kind(), check.run().err()?)));
         failing.collect::<Vec<_>>()
     };
-    let [(CheckKind::Progress, why)] = &missing(&ccm)[..] else {
+    let [(CheckKind::Progress, reason)] = &missing(&ccm)[..] else {
         panic!("{:?}", missing(&ccm))
     };
-    assert!(why.contains("the right to list and watch services"), "{why}");
+    assert!(reason.contains("permission to list and watch services"), "{reason}");
     assert_eq!(ccm.metric("ccm_degraded", &[("name", "service-cache")]), 1.0);
     tokio::time::sleep(secs(3600)).await;
     assert!(ccm.is_running());

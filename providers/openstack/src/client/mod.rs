@@ -133,7 +133,7 @@ impl Client {
         let received = self
             .read(op, &OutgoingRequest::new(request, Method::GET, Bytes::new()))
             .await?;
-        Ok(received.open::<T>()?.value)
+        received.object()
     }
 
     /// Reads every page of a list.
@@ -188,7 +188,7 @@ impl Client {
         let mut out = OutgoingRequest::new(request, Method::GET, Bytes::new());
         out.page = at.map(|NextPage(query)| query);
         let received = self.read(op, &out).await?;
-        let opened = received.open::<Vec<T>>()?;
+        let opened = received.list::<T>()?;
         let next = opened
             .next
             .map(|link| received.page(&link, request.query))
@@ -211,7 +211,7 @@ impl Client {
         body: &(impl Serialize + Sync),
     ) -> Result<T, OpenStackError> {
         let out = OutgoingRequest::new(request, Method::POST, wrap(request.call, body)?);
-        Ok(self.write(op, &out).await?.open::<T>()?.value)
+        self.write(op, &out).await?.object()
     }
 
     /// Changes an object; otherwise as [`post`](Self::post).
@@ -225,7 +225,7 @@ impl Client {
         body: &(impl Serialize + Sync),
     ) -> Result<T, OpenStackError> {
         let out = OutgoingRequest::new(request, Method::PUT, wrap(request.call, body)?);
-        Ok(self.write(op, &out).await?.open::<T>()?.value)
+        self.write(op, &out).await?.object()
     }
 
     /// Changes something where the answer has no body (batch update of members, failover), or none
@@ -276,7 +276,7 @@ impl Client {
             let items = self
                 .attempt(&out)
                 .await
-                .and_then(|received| Ok(received.open::<Vec<T>>()?.value));
+                .and_then(|received| Ok(received.list::<T>()?.value));
             let items = items.map_err(|error| {
                 *failure.lock() = Some(error.clone());
                 CloudError::from(error)

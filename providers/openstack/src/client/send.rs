@@ -97,13 +97,26 @@ impl ServiceResponse {
         ))
     }
 
-    /// Parses what is in the envelope.
+    /// Parses the object in the envelope.
     ///
     /// # Errors
     /// [`ErrorCause::UnreliableResponse`].
-    pub(super) fn open<T: DeserializeOwned>(&self) -> Result<Unwrapped<T>, OpenStackError> {
-        body::unwrap_envelope(self.response.body(), self.call.key())
-            .map_err(|error| self.unreliable(&format!("the answer cannot be read: {error}")))
+    pub(super) fn object<T: DeserializeOwned>(&self) -> Result<T, OpenStackError> {
+        body::unwrap_object(self.response.body(), self.call.key())
+            .map_err(|error| self.cannot_parse(&error))
+    }
+
+    /// Parses the list in the envelope.
+    ///
+    /// # Errors
+    /// [`ErrorCause::UnreliableResponse`].
+    pub(super) fn list<T: DeserializeOwned>(&self) -> Result<Unwrapped<Vec<T>>, OpenStackError> {
+        body::unwrap_list(self.response.body(), self.call.key())
+            .map_err(|error| self.cannot_parse(&error))
+    }
+
+    fn cannot_parse(&self, error: &serde_json::Error) -> OpenStackError {
+        self.unreliable(&format!("the answer cannot be read: {error}"))
     }
 
     /// Checks an answer whose content does not matter: a proxy's page says nothing about the

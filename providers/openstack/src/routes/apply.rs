@@ -11,7 +11,8 @@ use ccm_core::{
 };
 use futures::{StreamExt, stream};
 use ipnet::IpNet;
-use openstack_api::neutron::{self, ExtraRoutes, Router, RouterUpdate};
+use openstack_api::neutron::{self, ExtraRoutes, RouterUpdate};
+use serde::de::IgnoredAny;
 
 use super::{
     NeutronRoutes,
@@ -300,10 +301,10 @@ async fn update_router(
         let mut request =
             Request::new(Call::RouterUpdate, &path).with_detail("pod networks of nodes");
         if routes.extensions.if_match {
-            request = request.if_revision(router.standard.revision_number);
+            request = request.if_revision(router.revision_number);
         }
         let body = RouterUpdate { routes: Some(Some(list)), ..RouterUpdate::default() };
-        match routes.client.put::<Router>(op, &request, &body).await {
+        match routes.client.put::<IgnoredAny>(op, &request, &body).await {
             Err(error) if error.is_changed() && tries < MAX_ATTEMPTS => tries += 1,
             result => return result.map(drop),
         }

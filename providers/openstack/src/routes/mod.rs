@@ -29,6 +29,7 @@ use ccm_core::{
 };
 use openstack_api::neutron::{self, Extension};
 use parking_lot::Mutex;
+use serde::Deserialize;
 use tokio::time::Instant;
 
 use self::plan::UnownedAddress;
@@ -74,6 +75,17 @@ impl Extensions {
     }
 }
 
+/// What is read of a router, and nothing else: an answer with surprises in other fields is as good.
+#[derive(Debug, Deserialize)]
+struct RouterState {
+    /// The static routes. Without them the answer is an error, because a router without routes would
+    /// lose those of others when the list is replaced.
+    routes: Vec<neutron::Route>,
+    /// One more after each change; 0 where the extension is missing.
+    #[serde(default)]
+    revision_number: u64,
+}
+
 /// Routes of one router.
 pub struct NeutronRoutes {
     client: Client,
@@ -104,7 +116,7 @@ impl NeutronRoutes {
         }
     }
 
-    async fn router(&self, op: &Op) -> Result<neutron::Router, OpenStackError> {
+    async fn router(&self, op: &Op) -> Result<RouterState, OpenStackError> {
         let path = ["routers", &*self.router];
         self.client
             .get(op, &Request::new(Call::RouterGet, &path))

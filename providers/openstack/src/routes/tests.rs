@@ -415,3 +415,10 @@ async fn a_route_to_an_address_that_several_ports_have_is_somebody_elses() {
         .unwrap();
     assert!(listed.is_empty(), "{listed:?}");
 }
+
+#[test]
+fn a_router_without_its_routes_is_an_error_and_not_one_without_routes() {
+    let read = |body: &str| serde_json::from_str::<RouterState>(body);
+    assert_eq!(read(r#"{"routes": []}"#).unwrap().revision_number, 0);
+    assert!(read(r#"{"id": "1", "revision_number": 2}"#).is_err());
+}

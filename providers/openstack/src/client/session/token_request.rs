@@ -42,7 +42,7 @@ impl Session {
             .await
             .map_err(|error| auth_error(&url, &error))?;
         let token = response.headers().get(SUBJECT_TOKEN).cloned();
-        let read = body::unwrap_envelope::<Token>(response.body(), Call::TokenCreate.key());
+        let read = body::unwrap_object::<Token>(response.body(), Call::TokenCreate.key());
         // The parser's message is left out, because it quotes the response.
         let (Some(mut header), Ok(read)) = (token, read) else {
             let message =
@@ -51,7 +51,7 @@ impl Session {
         };
         header.set_sensitive(true);
         renewal.generation += 1;
-        Ok(self.build_token(header, &read.value, renewal.generation))
+        Ok(self.build_token(header, &read, renewal.generation))
     }
 
     fn build_token(&self, token: HeaderValue, read: &Token, generation: u64) -> ScopedToken {
