@@ -74,9 +74,9 @@ pub struct AllocationPool {
 /// A route for ports of a subnet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HostRoute {
-    /// Range.
-    pub destination: String,
     /// Destination network.
+    pub destination: String,
+    /// Address of the next hop.
     pub nexthop: String,
 }
 

@@ -25,7 +25,7 @@ pub struct Settings {
     pub regional_ids: bool,
     /// Files that were read: when one of them changes, the credentials may have changed.
     pub sources: Vec<PathBuf>,
-    /// Settings without effect, which are logged once.
+    /// Settings without effect and other oddities, which are logged once.
     pub warnings: Vec<ConfigIssue>,
 }
 

@@ -1,8 +1,8 @@
 //! Chooses how to query servers. Pure.
 
 /// Maximum number of servers that are requested one by one because a complete listing lacks them.
-/// Each request proves that a server is deleted. But if a listing lacks many servers, it is more
-/// likely the listing of another project.
+/// Only the answer to such a request proves that a server is deleted. But if a listing lacks many
+/// servers, it is more likely the listing of another project.
 pub const MAX_CONFIRMATIONS: usize = 20;
 /// Maximum number of servers that are requested one by one in any case, because a response for one
 /// is small and complete.

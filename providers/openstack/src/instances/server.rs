@@ -36,7 +36,7 @@ pub struct NovaServer {
 
 impl NovaServer {
     /// Takes the needed fields from Nova's response. Returns `None` for a server in a cell that does
-    /// not answer, because its response has only the ID.
+    /// not answer, because its response lacks the addresses.
     pub fn from_nova(server: Server, strings: &Interner) -> Option<Self> {
         if server.is_partial() {
             return None;

@@ -183,8 +183,9 @@ impl LoadBalancerReconciler {
         Ok(true)
     }
 
-    /// Returns true if no other Service has listeners on a load balancer. Its tags cannot tell:
-    /// when two Services write them at the same time, one overwrites the other's tag.
+    /// Returns true if nobody else is known to have listeners on a load balancer: for its owner, no
+    /// other Service; otherwise nobody at all, which only tags can show. The load balancer's own
+    /// tags cannot tell: when two Services write them at the same time, one overwrites the other's.
     async fn is_sole_user(
         &self,
         op: &Op,

@@ -52,7 +52,7 @@ pub struct Features {
     pub availability_zones: bool,
     /// HTTP health checks for pools of UDP and SCTP, since API version 2.16.
     pub http_monitor_on_datagrams: bool,
-    /// HTTP health checks for pools of TCP.
+    /// HTTP health checks at all.
     pub http_monitor: bool,
     /// Failover of load balancers in ERROR.
     pub failover: bool,

@@ -73,7 +73,7 @@ impl FloatingIpSync<'_> {
                 *attached = AttachedFloatingIp::Unknown;
                 continue;
             }
-            // During each request the floating IP is unknown: after an error it is read again.
+            // During each change the floating IP is unknown: after an error it is read again.
             match action {
                 FloatingIpAction::None(address) => return Ok(address),
                 FloatingIpAction::LookUp(address) => {

@@ -117,7 +117,7 @@ impl ListingCache {
     ///
     /// # Errors
     /// Returns an error if the rate limit is exhausted. After any other error the Service is read
-    /// alone, which fails for the same reason and reports it.
+    /// alone, and an outage is reported by that.
     pub(super) async fn find(
         &self,
         api: Api<'_>,

@@ -205,8 +205,8 @@ impl LoadBalancerReconciler {
         }
         match self.api(op).failover(id, "it is in error").await {
             Ok(()) => {
-                // Recorded only after success: a failover that was never sent, or was rejected, is
-                // tried again without delay.
+                // Recorded only after success: one that was never sent, or was rejected, does not
+                // have to wait for the minimum interval.
                 state.failed_over = Some(Instant::now());
                 op.event(
                     EventType::Warning,

@@ -12,7 +12,7 @@ use super::{
 
 impl LoadBalancerReconciler {
     /// Reads the observed state, unless it is recent enough for `read_mode`: from the cloud, or
-    /// from a listing that many Services share. Does not read children.
+    /// from a listing that many Services share, which shows all children but members.
     pub(super) async fn observe(
         &self,
         op: &Op,
@@ -32,7 +32,7 @@ impl LoadBalancerReconciler {
         state.invalidate();
         let query =
             LoadBalancerQuery::for_service(&self.cluster, &input.desired.owner, input.service);
-        // A Service that was never served has no load balancer yet, so no listing can contain it.
+        // A Service that was never served usually has no load balancer, so a listing would not help.
         if query.served
             && let Some(listed) = self
                 .listings

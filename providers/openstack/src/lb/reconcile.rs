@@ -161,7 +161,7 @@ impl LoadBalancerReconciler {
         self.wait_until_active(op, input, state).await?;
         self.apply_plan(op, input, state, PlanScope::All).await?;
         let address = self.sync_floating_ip(op, input, state).await;
-        // The first sync reports it; drift checks do not repeat it.
+        // Reported until a sync is complete, and not by later ones.
         if !was_applied {
             report_skipped_floating_ip(op, input, state);
         }

@@ -90,7 +90,7 @@ impl StatusPoller {
         }
         let status = match listed {
             Some(listed) if listed.load_balancer.is_some() => listed,
-            // A load balancer that the listing does not show was deleted, or was on another page.
+            // It was not listed, or the listing does not show it: deleted, or on another page.
             _ => StatusResult {
                 load_balancer: api.load_balancer(query.id).await?,
                 round: rounds.now(),

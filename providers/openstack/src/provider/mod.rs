@@ -166,7 +166,7 @@ async fn create_load_balancers(
         && let Err(error) = check_service(client, Service::KeyManager).await
     {
         let error = &error as &dyn std::error::Error;
-        tracing::warn!(error, "Barbican is missing, certificates of listeners are not checked");
+        tracing::warn!(error, "Barbican is missing, certificates of TLS listeners cannot be checked");
     }
     let load_balancers = LoadBalancers::new(client.clone(), settings.into(), cluster)
         .await
@@ -197,7 +197,7 @@ async fn create_routes(
         tracing::info!("the cloud config has no router-id in [Route], routes are not managed");
         return Ok(None);
     };
-    // Nobody is leader yet, and detection only reads, so the write gate stays closed.
+    // This process does not lead yet, and detection only reads, so the write gate stays closed.
     let op = Op::new("", CancellationToken::new(), WriteGate::always_closed());
     let detected = Extensions::detect(client, &op)
         .await

@@ -63,7 +63,8 @@ pub struct ListedSecurityGroup {
 }
 
 impl ListedSecurityGroup {
-    /// Returns true if the group has exactly these rules, and the ports of the backends have it.
+    /// Returns true if the group has exactly these rules, the ports of the backends have it, and no
+    /// port of another server does.
     pub(super) fn is_in_sync(&self, task: SecurityGroupTask<'_>, rules: &BTreeSet<Rule>) -> bool {
         let [group] = &self.groups[..] else {
             return false;
