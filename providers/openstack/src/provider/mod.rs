@@ -166,7 +166,10 @@ async fn create_load_balancers(
         && let Err(error) = check_service(client, Service::KeyManager).await
     {
         let error = &error as &dyn std::error::Error;
-        tracing::warn!(error, "Barbican is missing, certificates of TLS listeners cannot be checked");
+        tracing::warn!(
+            error,
+            "Barbican is missing, certificates of TLS listeners cannot be checked"
+        );
     }
     let load_balancers = LoadBalancers::new(client.clone(), settings.into(), cluster)
         .await
