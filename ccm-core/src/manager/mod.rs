@@ -2,7 +2,8 @@
 //! stops them in order.
 //!
 //! A manager runs once. Before it leads, it renews no lease, watches nothing and sends no requests
-//! to the cloud. A standby only reads its Lease, every half retry period.
+//! to the cloud. A standby reads its Lease every half retry period,
+//! and checks the users of its own HTTPS server.
 
 mod election;
 mod health;

@@ -78,7 +78,7 @@ impl Telemetry {
         self.checks.add_cache(task, cache);
     }
 
-    /// Records that this process leads and starts its controllers.
+    /// Records that this process starts its controllers: as leader, or without leader election.
     pub(super) fn started_leading(&self) {
         self.leading.set(1);
     }

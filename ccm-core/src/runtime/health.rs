@@ -109,7 +109,7 @@ impl Check {
     /// Runs the check. Its error is the reason of the failure.
     ///
     /// # Errors
-    /// The problem.
+    /// Returns what is wrong, as one line for `/readyz?verbose`.
     pub fn run(&self) -> Result<(), String> {
         (self.run)()
     }

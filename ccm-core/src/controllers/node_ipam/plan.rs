@@ -60,7 +60,7 @@ struct NodeAllocation {
     /// The blocks that `cidrs` cover, or those that the node had before etcd was restored from a
     /// backup.
     allocated: Vec<BlockRange>,
-    /// The blocks to write next, one of each pool.
+    /// The blocks to write next, one of each pool, or none.
     proposed: Vec<BlockRange>,
     in_flight: Option<InFlightPatch>,
     is_waiting: bool,

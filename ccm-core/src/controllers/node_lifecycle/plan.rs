@@ -104,8 +104,8 @@ impl TrackedNode {
 /// A proof of absence in progress.
 #[derive(Clone, Copy, Debug)]
 struct AbsenceProof {
-    /// The time for which the cloud has answered "not found". The time between an error and the
-    /// next answer does not count.
+    /// The time for which the cloud has answered "not found". Only time between two
+    /// answers counts, not that around an error.
     duration: Duration,
     /// The time of the last "not found"; `None` after an error.
     last_answer: Option<Duration>,
@@ -434,7 +434,8 @@ pub(crate) struct DeletionEvidence {
     pub(crate) controls: ControlResults,
     /// The last answers about all nodes.
     pub(crate) cluster: ClusterCount,
-    /// The number of Ready nodes in this node's zone whose instances the cloud no longer finds.
+    /// The number of Ready nodes in this node's zone whose instances the cloud found until
+    /// recently and no longer finds.
     pub(crate) lost_ready_nodes: usize,
     /// The cloud's answers about the instance since this process started.
     pub(crate) record: Option<InstanceRecord>,
@@ -547,7 +548,8 @@ impl ClusterCount {
     }
 }
 
-/// The number of Ready nodes per zone whose instance the cloud no longer finds. While their
+/// The number of Ready nodes per zone whose instance the cloud found within the last hour and no
+/// longer finds. While their
 /// kubelets report, "not found" answers about nodes in the same zone are not trusted.
 #[derive(Debug, Default)]
 pub(crate) struct LostReadyNodes<'a> {

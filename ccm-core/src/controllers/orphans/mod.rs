@@ -114,7 +114,7 @@ impl OrphanController {
         }
     }
 
-    /// Reports the orphans that the last scan did not find.
+    /// Reports the orphans that the previous successful scan did not find.
     fn report_new_orphans(&self, history: &mut OrphanHistory, scan: &OrphanScan) {
         self.metrics.record_scan(scan.orphans.len());
         // Forget objects that are no longer orphans.

@@ -226,7 +226,7 @@ impl ConditionPatch {
     /// It has no `lastTransitionTime` if only the reason changes, so that the API server keeps the
     /// old time. Upstream resets the time.
     pub(crate) fn condition(&self) -> Value {
-        // Round to seconds, because Kubernetes' own types have no fractions.
+        // Round to seconds, because `metav1.Time` has no fractions.
         let now = self.now.round(Unit::Second).unwrap_or(self.now).to_string();
         let mut condition = json!({
             "type": well_known::CONDITION_NETWORK_UNAVAILABLE,

@@ -46,7 +46,7 @@ struct CachedNodeSet {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StaleCacheError {
     /// The nodes could not be read from the API server.
-    #[error("failed to list nodes to confirm that backends are gone")]
+    #[error("failed to list nodes to confirm the set of backends")]
     Api(#[source] ApiError),
     /// The API server has a Service that the cache lacks.
     #[error(

@@ -200,8 +200,8 @@ fn has_relevant_change(old: &NodeView, new: &NodeView, target: NodeTarget) -> bo
     if BackendIdentity::new(old, target) != BackendIdentity::new(new, target) {
         return true;
     }
-    // Once a node is initialised, the cache drops the labels that nobody reads. So labels of an
-    // uninitialised node are not compared; its initialisation counts as a change anyway.
+    // Once a node is initialised, the cache drops the labels that nobody reads. So the other
+    // labels of an uninitialised node are not compared; its initialisation counts as a change anyway.
     if old.is_uninitialized() {
         !new.is_uninitialized()
     } else {

@@ -1,4 +1,4 @@
-//! Decides when node changes are applied to the load balancers. Pure functions.
+//! Decides when node changes are applied to the load balancers. Does no I/O and reads no clock.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(crate) struct NodeChangeBatcher {
     last_pass: Option<Duration>,
     /// The time of the first change in the batch.
     first_change_at: Option<Duration>,
-    /// True if the batch has a change of an initialised node.
+    /// True if the batch has more than changes of uninitialised nodes.
     has_urgent: bool,
     /// The time of the next pass, if one is scheduled.
     due: Option<Duration>,

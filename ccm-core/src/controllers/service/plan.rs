@@ -49,8 +49,8 @@ pub(crate) struct ServiceSyncState {
     pub(crate) other_controller: bool,
     /// The desired state that was last applied to the cloud; `None` if that is uncertain.
     pub(crate) last_applied: Option<LastApplied>,
-    /// True once this process has ensured or deleted the load balancer, or a drift check found no
-    /// difference. Until then, a Service that looks finished is only compared with the cloud.
+    /// True once this process has asked the cloud to ensure or delete the load balancer, with
+    /// whatever result, or a drift check found no difference. Until then, a Service that looks finished is only compared with the cloud.
     pub(crate) has_attempted: bool,
     /// The consecutive failures of `ensure`; `None` if the last one succeeded.
     pub(crate) failed_ensures: Option<FailedEnsures>,
@@ -222,7 +222,8 @@ pub(crate) struct PlanInput<'a> {
     pub(crate) state: &'a ServiceSyncState,
     /// Selects the load-balancer classes that are ours.
     pub(crate) fields: &'a ServiceFields,
-    /// `None` if no Service of ours exists.
+    /// `None` if there is no Service to serve: it does not exist, is being deleted, is not ours, or
+    /// is another one of the same name.
     pub(crate) desired: Option<&'a DesiredState>,
     /// True while a node-change pass is scheduled that has not queued this Service yet.
     pub(crate) node_sync_scheduled: bool,
@@ -263,7 +264,8 @@ pub(crate) enum ServeAction {
 /// The reason for a drift check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DriftCheck {
-    /// The Service looks finished, but this process has not ensured or compared it yet.
+    /// The Service looks finished, but this process has not compared its load balancer yet, or has
+    /// to compare it anew.
     First,
     /// The load balancer was in sync before, so differences count as drift.
     Periodic,

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 /// The count of the writes that wait for the rate limit or are in flight. Clones share the count.
 ///
-/// Events wait until it is zero. They are not counted themselves.
+/// Events wait until it is zero, but at most five seconds. They are not counted themselves.
 #[derive(Clone, Debug, Default)]
 pub struct WritesInFlight(Arc<watch::Sender<usize>>);
 

@@ -25,8 +25,8 @@ struct TokenBucket {
 
 impl RateLimit {
     /// Creates a bucket of `burst` tokens (at least one) that gains `qps` tokens per second. As in
-    /// Go's clients, a rate that is zero, negative or not a number means no limit. (Go's flags
-    /// replace zero with the default before it gets there.)
+    /// Go's clients, a rate that is zero, negative or not a number means no limit. (client-go
+    /// replaces zero with its default before it gets there.)
     pub fn new(qps: f64, burst: u32) -> Self {
         let interval = match Duration::try_from_secs_f64(1.0 / qps) {
             Ok(interval) if qps > 0.0 => interval,

@@ -53,7 +53,7 @@ impl Timing {
     }
 
     /// Returns the time that the gate stays open after a successful write, counted from just before
-    /// the write was sent. Leases shorter than 4 s, which only tests use, have a margin of a
+    /// the write was sent. Leases shorter than 4 s, which make sense only in tests, have a margin of a
     /// quarter of the lease duration.
     pub(super) fn gate_time(&self) -> Duration {
         let lease = Duration::from_secs(self.lease_seconds().into());
