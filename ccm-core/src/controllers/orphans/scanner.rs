@@ -147,8 +147,7 @@ impl OrphanScanner {
                 return Ok(CollectOutcome::StillInUse);
             }
             // Send the request, and wait until the provider wants the next one.
-            let Progress::Pending { after, reason } = self.delete(object, deadline).await?
-            else {
+            let Progress::Pending { after, reason } = self.delete(object, deadline).await? else {
                 return Ok(CollectOutcome::Deleted);
             };
             let delay = after.max(MIN_POLL_INTERVAL);

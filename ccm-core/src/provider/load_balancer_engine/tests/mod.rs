@@ -149,12 +149,20 @@ async fn members_are_updated_without_a_read_and_nothing_else_is() {
 async fn a_service_that_changes_back_is_not_taken_for_what_was_applied_before() {
     let applied = spec(&[80], &["a"]);
     let fixture = Fixture::in_sync().await;
-    fixture.update(&spec(&[80, 443], &["b"])).await.result.unwrap();
+    fixture
+        .update(&spec(&[80, 443], &["b"]))
+        .await
+        .result
+        .unwrap();
     assert!(is_done(&fixture.ensure(&applied, ReadMode::Cached).await));
     assert_eq!(fixture.objects(), objects(&[80], &["a"]), "after an update of members");
 
     let fixture = Fixture::in_sync().await;
-    pending(&fixture.ensure(&spec(&[80, UNREADY_PORT], &["b"]), ReadMode::Cached).await);
+    pending(
+        &fixture
+            .ensure(&spec(&[80, UNREADY_PORT], &["b"]), ReadMode::Cached)
+            .await,
+    );
     assert!(is_done(&fixture.ensure(&applied, ReadMode::Cached).await));
     assert_eq!(fixture.objects(), objects(&[80], &["a"]), "after a change that was not finished");
 }

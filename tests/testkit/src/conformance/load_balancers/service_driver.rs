@@ -265,7 +265,9 @@ impl ServiceDriver<'_> {
                     return Ok(Ok(()));
                 }
                 Ok(Progress::Pending { after, reason }) if after.is_zero() => {
-                    return Ok(Err(format!("{operation:?} is pending without a delay: {reason:?}")));
+                    return Ok(Err(format!(
+                        "{operation:?} is pending without a delay: {reason:?}"
+                    )));
                 }
                 Ok(Progress::Pending { after, .. }) => *after,
                 Err(error)
