@@ -147,7 +147,7 @@ impl Manager {
         let telemetry = metrics;
         let metrics = LeaderElectionMetrics::register(&self.registry)?;
         let elector = |config| {
-            let client = telemetry.election_client(self, "leader-election");
+            let client = telemetry.election_client(self, super::LEADER_ELECTION_CLIENT);
             LeaderElector::new(
                 client,
                 config,

@@ -45,7 +45,10 @@ use crate::{
     config::{
         self, Config, Product,
         feature_gates::ADDITIONAL_LABELS_RECONCILIATION,
-        kubeconfig::{ClientConfig, ClientConfigError},
+        kubeconfig::{
+            ClientConfig, ClientConfigError,
+            connect::{self, HttpVersions},
+        },
         leader_migration::{ControllerLock, LeaderMigration},
         yaml_file::FileError,
     },
@@ -80,6 +83,8 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 /// The client name of both node controllers. As upstream, their ServiceAccount and user agent
 /// derive from it.
 const NODE_CLIENT: &str = "node-controller";
+/// The name of the client of leader election.
+const LEADER_ELECTION_CLIENT: &str = "leader-election";
 /// The clients that have their own ServiceAccount with `--use-service-account-credentials`.
 const CLIENTS_WITH_ACCOUNT: [&str; 3] =
     [NODE_CLIENT, route::ROUTE_CLIENT, services::SERVICE_CLIENT];
@@ -220,8 +225,12 @@ fn build_client(
     if let Ok(agent) = http::HeaderValue::from_str(&config::kubeconfig::user_agent(product, name)) {
         config.kube.headers.push((http::header::USER_AGENT, agent));
     }
-    config::kubeconfig::connect::client(&config)
-        .map_err(|error| ManagerError::Client(Box::new(error)))
+    let versions = if name == LEADER_ELECTION_CLIENT {
+        HttpVersions::Http1
+    } else {
+        HttpVersions::Any
+    };
+    connect::client(&config, versions).map_err(|error| ManagerError::Client(Box::new(error)))
 }
 
 impl Manager {
@@ -245,7 +254,7 @@ impl Manager {
         // later, in a controller.
         let mut clients = BTreeMap::new();
         for name in CLIENTS_WITH_ACCOUNT.into_iter().chain([
-            "leader-election",
+            LEADER_ELECTION_CLIENT,
             "events",
             "shared-informers",
         ]) {

@@ -33,14 +33,27 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_RETRIES: u32 = 3;
 /// How long the answer to a ping on an HTTP/2 connection may take. Pings are sent every
-/// [`KEEPALIVE`] while a request is in flight. A watch always is.
+/// [`KEEPALIVE`] while a request is in flight, such as a watch. On a connection without any, the
+/// next request starts them.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long sent data may stay unacknowledged. Together with the keepalive, a peer that disappeared
 /// without closing the connection (a firewall that dropped its state, a machine that lost power) is
-/// detected within 25 s, whether the connection is idle or not.
+/// detected within 25 s, whether the connection is idle or not. A proxy in between can hide that;
+/// then only pings detect it.
 const USER_TIMEOUT: Duration = Duration::from_secs(25);
 /// The timeout of connecting; kube's default.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The HTTP versions that a client offers to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HttpVersions {
+    /// HTTP/2, and HTTP/1.1 for a server that does not know it. All requests share one connection.
+    Any,
+    /// HTTP/1.1 alone, for clients whose requests have short timeouts. A request that times out
+    /// closes its connection, so the next one does not wait for the same dead peer. A leader's next
+    /// renewal, for example, is due before a ping could time out.
+    Http1,
+}
 
 /// Sends requests with fixed credentials, over separate connections.
 type Connections = BoxCloneService<Request<Body>, Response<Incoming>, BoxError>;
@@ -54,16 +67,16 @@ type Connections = BoxCloneService<Request<Body>, Response<Incoming>, BoxError>;
 ///
 /// # Errors
 /// Certificates or credentials that cannot be used, or a proxy of another kind.
-pub(crate) fn client(config: &ClientConfig) -> kube::Result<kube::Client> {
+pub(crate) fn client(config: &ClientConfig, versions: HttpVersions) -> kube::Result<kube::Client> {
     let mut used = config.credentials();
-    let mut connections = connect(&config.filled(&used))?;
+    let mut connections = connect(&config.filled(&used), versions)?;
     let mut next_attempt = Instant::now();
     let namespace = config.kube.default_namespace.clone();
     let config = config.clone();
     let service = tower::service_fn(move |request| {
         let current = config.credentials();
         if !Arc::ptr_eq(&current, &used) && Instant::now() >= next_attempt {
-            match connect(&config.filled(&current)) {
+            match connect(&config.filled(&current), versions) {
                 Ok(new) => (used, connections) = (current, new),
                 // The files themselves were already checked, so the cause is something else: a
                 // plug-in, for example.
@@ -88,7 +101,7 @@ pub(crate) fn client(config: &ClientConfig) -> kube::Result<kube::Client> {
 ///
 /// [`kube::Config::proxy_url`] names the proxy: `http`, `https` or `socks5`, with a user and a
 /// password if it needs them.
-fn connect(config: &kube::Config) -> kube::Result<Connections> {
+fn connect(config: &kube::Config, versions: HttpVersions) -> kube::Result<Connections> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -100,25 +113,27 @@ fn connect(config: &kube::Config) -> kube::Result<Connections> {
     tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));
 
     let Some(url) = &config.proxy_url else {
-        return over(tcp, config);
+        return over(tcp, config, versions);
     };
     let unsupported =
         || kube::Error::ProxyProtocolUnsupported { proxy_url: Box::new(without_credentials(url)) };
     let proxy = intercept(url, &config.cluster_url).ok_or_else(unsupported)?;
     let address = proxy.uri().clone();
     match address.scheme_str() {
-        Some("http") => over(tunnel(tcp, &proxy), config),
+        Some("http") => over(tunnel(tcp, &proxy), config, versions),
         // The proxy's certificate is verified with the same CA bundle as the API server's.
-        Some("https") => {
-            over(tunnel(config.rustls_https_connector_with_connector(tcp)?, &proxy), config)
-        }
+        Some("https") => over(
+            tunnel(config.rustls_https_connector_with_connector(tcp)?, &proxy),
+            config,
+            versions,
+        ),
         Some("socks5" | "socks5h") => {
             let socks = SocksV5::new(address, tcp);
             match proxy.raw_auth() {
                 Some((user, password)) => {
-                    over(socks.with_auth(user.to_owned(), password.to_owned()), config)
+                    over(socks.with_auth(user.to_owned(), password.to_owned()), config, versions)
                 }
-                None => over(socks, config),
+                None => over(socks, config, versions),
             }
         }
         _ => Err(unsupported()),
@@ -164,7 +179,7 @@ fn tunnel<C>(inner: C, proxy: &Intercept) -> Tunnel<C> {
 
 /// Builds the service with TLS, base address, credentials and headers of a configuration over a
 /// connector.
-fn over<C>(connector: C, config: &kube::Config) -> kube::Result<Connections>
+fn over<C>(connector: C, config: &kube::Config, versions: HttpVersions) -> kube::Result<Connections>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
     C::Response: Connection + hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
@@ -175,7 +190,7 @@ where
         .timer(TokioTimer::new())
         .http2_keep_alive_interval(KEEPALIVE)
         .http2_keep_alive_timeout(PING_TIMEOUT)
-        .build(tls(connector, config)?);
+        .build(tls(connector, config, versions)?);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
@@ -193,9 +208,13 @@ where
     Ok(BoxCloneService::new(service))
 }
 
-/// Adds TLS to a connector, and offers HTTP/2 before HTTP/1.1 as client-go does. kube's own
-/// connector offers HTTP/1.1 only.
-fn tls<C>(connector: C, config: &kube::Config) -> kube::Result<HttpsConnector<C>> {
+/// Adds TLS to a connector. kube's own connector offers HTTP/1.1 only; this one can offer HTTP/2
+/// before it, as client-go does.
+fn tls<C>(
+    connector: C,
+    config: &kube::Config,
+    versions: HttpVersions,
+) -> kube::Result<HttpsConnector<C>> {
     let mut builder = HttpsConnectorBuilder::new()
         .with_tls_config(config.rustls_client_config()?)
         .https_or_http();
@@ -204,7 +223,10 @@ fn tls<C>(connector: C, config: &kube::Config) -> kube::Result<HttpsConnector<C>
             .map_err(|error| kube::Error::Service(Box::new(error)))?;
         builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name));
     }
-    Ok(builder.enable_all_versions().wrap_connector(connector))
+    Ok(match versions {
+        HttpVersions::Any => builder.enable_all_versions().wrap_connector(connector),
+        HttpVersions::Http1 => builder.enable_http1().wrap_connector(connector),
+    })
 }
 
 #[cfg(test)]
@@ -222,7 +244,7 @@ mod tests {
         io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
         net::{TcpListener, TcpStream},
         sync::{Notify, mpsc},
-        task::JoinHandle,
+        task::{JoinHandle, JoinSet},
         time,
     };
     use tokio_rustls::TlsAcceptor;
@@ -280,7 +302,7 @@ mod tests {
                 .parse()
                 .unwrap(),
         );
-        let client = client(&ClientConfig::without_files(config)).unwrap();
+        let client = client(&ClientConfig::without_files(config), HttpVersions::Any).unwrap();
         let text = client
             .request_text(Request::get("/version").body(Vec::new()).unwrap())
             .await
@@ -303,7 +325,7 @@ mod tests {
     async fn without_a_proxy_requests_go_straight_there() {
         let (api, served) = api_server().await;
         let config = kube::Config::new(format!("http://{api}").parse().unwrap());
-        let client = client(&ClientConfig::without_files(config)).unwrap();
+        let client = client(&ClientConfig::without_files(config), HttpVersions::Any).unwrap();
         client
             .request_text(Request::get("/version").body(Vec::new()).unwrap())
             .await
@@ -311,14 +333,14 @@ mod tests {
         assert!(served.await.unwrap().starts_with("GET /version"));
     }
 
-    /// An API server with TLS that answers on one connection until it falls silent, as a peer
-    /// does whose machine lost power: it reads nothing more, and the connection stays open.
+    /// An API server with TLS. One of its connections can fall silent, like a peer whose machine
+    /// lost power: it reads nothing more, and the connection stays open.
     struct TlsServer {
         address: SocketAddr,
         certificate: Vec<u8>,
         /// The HTTP version of each request.
         versions: mpsc::UnboundedReceiver<Version>,
-        /// Makes the server fall silent.
+        /// Makes a connection fall silent.
         silent: Arc<Notify>,
         task: JoinHandle<()>,
     }
@@ -339,18 +361,25 @@ mod tests {
         let silent = Arc::new(Notify::new());
         let fell_silent = silent.clone();
         let task = tokio::spawn(async move {
-            let (stream, _) = listener.accept().await.unwrap();
-            let stream = acceptor.accept(stream).await.unwrap();
-            let service = service_fn(move |request: Request<Incoming>| {
-                seen.send(request.version()).unwrap();
-                async { Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("{}")))) }
-            });
-            let server = auto::Builder::new(TokioExecutor::new());
-            let connection = server.serve_connection(TokioIo::new(stream), service);
-            tokio::pin!(connection);
-            tokio::select! {
-                _ = &mut connection => {}
-                () = fell_silent.notified() => std::future::pending().await,
+            let mut connections = JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let stream = acceptor.accept(stream).await.unwrap();
+                let seen = seen.clone();
+                let service = service_fn(move |request: Request<Incoming>| {
+                    seen.send(request.version()).unwrap();
+                    async { Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("{}")))) }
+                });
+                let fell_silent = fell_silent.clone();
+                connections.spawn(async move {
+                    let server = auto::Builder::new(TokioExecutor::new());
+                    let connection = server.serve_connection(TokioIo::new(stream), service);
+                    tokio::pin!(connection);
+                    tokio::select! {
+                        _ = &mut connection => {}
+                        () = fell_silent.notified() => std::future::pending().await,
+                    }
+                });
             }
         });
         TlsServer {
@@ -362,12 +391,12 @@ mod tests {
         }
     }
 
-    fn tls_client(server: &TlsServer) -> kube::Client {
+    fn tls_client(server: &TlsServer, versions: HttpVersions) -> kube::Client {
         let url = format!("https://{}", server.address).parse().unwrap();
         let mut config = kube::Config::new(url);
         config.root_cert = Some(vec![server.certificate.clone()]);
         config.tls_server_name = Some("localhost".to_owned());
-        client(&ClientConfig::without_files(config)).unwrap()
+        client(&ClientConfig::without_files(config), versions).unwrap()
     }
 
     async fn get_version(client: &kube::Client) -> kube::Result<String> {
@@ -377,13 +406,15 @@ mod tests {
 
     #[tokio::test]
     async fn http2_is_used_where_the_server_offers_it() {
-        for (protocols, version) in [
-            (&[b"h2".as_slice(), b"http/1.1"][..], Version::HTTP_2),
-            (&[b"http/1.1"], Version::HTTP_11),
-            (&[], Version::HTTP_11),
+        let both = [b"h2".as_slice(), b"http/1.1"];
+        for (protocols, versions, version) in [
+            (&both[..], HttpVersions::Any, Version::HTTP_2),
+            (&both[1..], HttpVersions::Any, Version::HTTP_11),
+            (&[], HttpVersions::Any, Version::HTTP_11),
+            (&both, HttpVersions::Http1, Version::HTTP_11),
         ] {
             let mut server = tls_server(protocols).await;
-            get_version(&tls_client(&server)).await.unwrap();
+            get_version(&tls_client(&server, versions)).await.unwrap();
             assert_eq!(server.versions.recv().await, Some(version), "{protocols:?}");
             server.task.abort();
         }
@@ -392,7 +423,7 @@ mod tests {
     #[tokio::test]
     async fn a_silent_http2_server_is_detected_within_25_seconds() {
         let server = tls_server(&[b"h2"]).await;
-        let client = tls_client(&server);
+        let client = tls_client(&server, HttpVersions::Any);
         get_version(&client).await.unwrap();
         server.silent.notify_one();
 
@@ -402,6 +433,20 @@ mod tests {
         let answer = time::timeout(limit, get_version(&client)).await;
         assert!(answer.expect("the request still waits").is_err());
         assert!(start.elapsed() >= PING_TIMEOUT, "after {:?}", start.elapsed());
+        server.task.abort();
+    }
+
+    /// With the defaults a renewal has five seconds, and the leader gives up five seconds later.
+    #[tokio::test]
+    async fn after_a_timeout_a_client_of_http1_does_not_wait_for_the_silent_peer_again() {
+        let server = tls_server(&[b"h2", b"http/1.1"]).await;
+        let client = tls_client(&server, HttpVersions::Http1);
+        get_version(&client).await.unwrap();
+        server.silent.notify_one();
+        let renewal = time::timeout(Duration::from_millis(200), get_version(&client)).await;
+        assert!(renewal.is_err(), "the silent peer answers");
+        let again = time::timeout(Duration::from_secs(5), get_version(&client)).await;
+        again.expect("it waits on the silent connection").unwrap();
         server.task.abort();
     }
 

@@ -24,7 +24,11 @@ use super::*;
 use crate::{
     config::{
         KubeClientConfig, Product,
-        kubeconfig::{ClientConfigError, connect, in_cluster, load},
+        kubeconfig::{
+            ClientConfigError,
+            connect::{self, HttpVersions},
+            in_cluster, load,
+        },
     },
     error::chain,
     telemetry::{log_capture::LogCapture, logging},
@@ -256,7 +260,7 @@ impl Files {
     }
 
     async fn client(&self, user: &str) -> kube::Client {
-        connect::client(&self.load(user).await.unwrap()).unwrap()
+        connect::client(&self.load(user).await.unwrap(), HttpVersions::Any).unwrap()
     }
 }
 
@@ -407,7 +411,7 @@ async fn a_file_that_cannot_be_used_leaves_the_last_one_and_is_logged_once() {
             .load("{client-certificate: client.crt, client-key: client.key, tokenFile: token}")
             .await
             .unwrap();
-        let clients = [(); 2].map(|()| connect::client(&config).unwrap());
+        let clients = [(); 2].map(|()| connect::client(&config, HttpVersions::Any).unwrap());
         let (log, _guard) = captured();
         match &content {
             Some(text) => files.write(name, text),
@@ -494,7 +498,8 @@ async fn a_pods_service_account_is_followed_and_lends_nobody_its_token() {
     let config = in_cluster(config).unwrap();
     let mut without = config.clone();
     without.kube.auth_info = AuthInfo::default();
-    let [own, anonymous] = [&config, &without].map(|config| connect::client(config).unwrap());
+    let [own, anonymous] =
+        [&config, &without].map(|config| connect::client(config, HttpVersions::Any).unwrap());
     for (authority, token) in [(&old, "one"), (&new, "two")] {
         server.signed_by(authority);
         files.write("ca.crt", &authority.pem());

@@ -109,7 +109,7 @@ pub(crate) fn the_example_renders_what_the_provider_takes() -> anyhow::Result<()
         .objects(&["--values", example.to_str().unwrap()])
         .unwrap();
     let workload = only(&objects, "DaemonSet").unwrap();
-    assert_eq!(container(workload)["image"], "ccm-openstack:0.1.0");
+    assert_eq!(container(workload)["image"], "registry.example.org/infra/ccm-openstack:0.1.0");
     let args = strings(&container(workload)["args"]);
     let Ok(Invocation::Run(config)) = parse(&manager::product(), args.iter().cloned()) else {
         panic!("{args:?}")

@@ -392,7 +392,7 @@ async fn sigterm_ends_the_wait_for_an_api_server_in_order() {
     let mut ccm = bench
         .start(&["--cloud-provider=mock", &flag("kubeconfig", &kubeconfig)])
         .await;
-    ccm.logged("API server cannot be reached", AT_ONCE)
+    ccm.logged("could not reach the API server", AT_ONCE)
         .await
         .unwrap();
     ccm.signal(Signal::Term).await.unwrap();

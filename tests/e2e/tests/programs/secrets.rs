@@ -404,14 +404,14 @@ async fn the_password_of_a_proxy_is_not_shown() {
     let mut process = bench
         .start(&bench.kubeconfig(&proxied(&echo, "http"), &json!({})), "text", 0)
         .await;
-    let tried = |process: &Ccm| process.log().contains("API server cannot be reached");
+    let tried = |process: &Ccm| process.log().contains("could not reach the API server");
     process
         .until("the proxy is not tried", SOON, tried)
         .await
         .unwrap();
     let log = process.log();
     drop(process);
-    bench.check("the log", &log, &["API server cannot be reached"]);
+    bench.check("the log", &log, &["could not reach the API server"]);
     assert!(echo.refused().is_empty(), "the API server was reached without the proxy");
 }
 

@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use super::AuthError;
-use crate::config::{AuthenticationConfig, AuthorizationConfig, Product, kubeconfig};
+use crate::config::{
+    AuthenticationConfig, AuthorizationConfig, Product,
+    kubeconfig::{self, connect::HttpVersions},
+};
 
 /// Clients of the API servers that review credentials and requests.
 #[derive(Clone, Default)]
@@ -42,7 +45,7 @@ async fn build(flag: &'static str, path: Option<&Path>) -> Result<Option<kube::C
         return Ok(None);
     };
     // No retries in this client: `ReviewClient` retries and counts its attempts.
-    kubeconfig::connect::client(&config)
+    kubeconfig::connect::client(&config, HttpVersions::Http1)
         .map(Some)
         .map_err(|error| AuthError::Connect(flag, Box::new(error)))
 }
