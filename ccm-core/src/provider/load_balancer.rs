@@ -577,12 +577,6 @@ impl From<Progress> for LbOutcome {
     }
 }
 
-impl From<Result<Progress, CloudError>> for LbOutcome {
-    fn from(result: Result<Progress, CloudError>) -> Self {
-        Self { status: None, annotations: BTreeMap::new(), result }
-    }
-}
-
 impl From<CloudError> for LbOutcome {
     fn from(error: CloudError) -> Self {
         Self {

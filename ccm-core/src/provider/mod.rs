@@ -181,7 +181,6 @@ pub(crate) mod instance_records;
 mod instances;
 mod inventory;
 mod load_balancer;
-pub mod load_balancer_engine;
 mod mutation;
 mod operation;
 pub mod prelude;

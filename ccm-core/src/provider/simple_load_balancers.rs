@@ -4,9 +4,9 @@
 //! In many clouds one request creates the load balancer with its listeners, members and labels, and
 //! another one changes any of them at once. A provider for such a cloud implements
 //! [`SimpleLoadBalancers`], which consists of requests and a few pure functions, and gets
-//! [`LoadBalancers`] and [`Inventory`] from it. It is the smallest case of the
-//! [engine](super::load_balancer_engine). If a load balancer consists of several objects, implement
-//! a [`LoadBalancerDriver`].
+//! [`LoadBalancers`] and [`Inventory`] from it. The order of actions, the ownership checks, the
+//! waiting for pending load balancers and the plans are implemented here, once for all such clouds.
+//! If a load balancer consists of several objects, implement [`LoadBalancers`] directly.
 //!
 //! No state is kept between calls. Each call first reads the load balancer, so it continues an
 //! interrupted call, and a load balancer that is up to date costs one read.
@@ -18,12 +18,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BackendKind, Backends, CloudError, ErrorKind, FieldError, Inventory, LbOutcome, LbRef, LbSpec,
+    BackendKind, CloudError, Digest, ErrorKind, FieldError, Inventory, LbOutcome, LbRef, LbSpec,
     LbSupport, LoadBalancers, Mutation, NodeTarget, Op, OwnedObject, Owner, PlannedChange,
     Progress, ReadMode, ServiceInterpretation,
-    load_balancer_engine::{
-        Executed, Goal, LoadBalancerDriver, LoadBalancerEngine, ParsedService, Readiness, Target,
-    },
 };
 use crate::k8s::{LbStatus, NodeView, ServiceView};
 
@@ -156,212 +153,6 @@ pub struct SimpleLoadBalancer<S> {
     pub current: SimpleLoadBalancerSpec<S>,
 }
 
-/// What is known of the load balancer of a Service.
-#[derive(Debug, Default)]
-enum Observed<S> {
-    /// It has to be read.
-    #[default]
-    Unknown,
-    /// It does not exist.
-    Absent,
-    /// It exists.
-    Present(SimpleLoadBalancer<S>),
-}
-
-impl<S> Observed<S> {
-    fn load_balancer(&self) -> Option<&SimpleLoadBalancer<S>> {
-        match self {
-            Self::Present(load_balancer) => Some(load_balancer),
-            Self::Unknown | Self::Absent => None,
-        }
-    }
-}
-
-/// One request.
-#[derive(Debug, PartialEq)]
-enum Action<S> {
-    Create(SimpleLoadBalancerSpec<S>),
-    Update { reason: &'static str, desired: SimpleLoadBalancerSpec<S> },
-    UpdateMembers(BTreeSet<Box<str>>),
-    Delete,
-}
-
-/// The driver of these load balancers.
-struct SimpleDriver<'a, T>(&'a T);
-
-#[async_trait]
-impl<T: SimpleLoadBalancers> LoadBalancerDriver for SimpleDriver<'_, T> {
-    type Desired = T::Settings;
-    type Members = BTreeSet<Box<str>>;
-    type Observed = Observed<T::Settings>;
-    type Action = Action<T::Settings>;
-    type Memory = ();
-
-    fn supports(&self) -> LbSupport {
-        self.0.support()
-    }
-
-    fn node_target(&self) -> NodeTarget {
-        SimpleLoadBalancers::node_target(self.0)
-    }
-
-    fn parse(&self, service: &ServiceView) -> ParsedService<T::Settings> {
-        self.0.settings(service).into()
-    }
-
-    fn backend_kind(&self, _: &T::Settings) -> BackendKind {
-        BackendKind::Nodes(Vec::new())
-    }
-
-    async fn members(
-        &self,
-        _: &Op,
-        _: &T::Settings,
-        backends: &Backends,
-        _: ReadMode,
-    ) -> Result<BTreeSet<Box<str>>, CloudError> {
-        Ok(members(self.0, backends))
-    }
-
-    async fn observe(
-        &self,
-        op: &Op,
-        target: &Target<'_, Self>,
-        observed: &mut Self::Observed,
-        (): &(),
-    ) -> Result<Readiness, CloudError> {
-        if matches!(observed, Observed::Unknown) {
-            let found = find(self.0, op, &target.owner.uid).await?;
-            *observed = found.map_or(Observed::Absent, Observed::Present);
-        }
-        let Some(load_balancer) = observed.load_balancer() else {
-            return Ok(Readiness::Ready);
-        };
-        let is_ready = match target.goal {
-            Goal::Delete { .. } => load_balancer.status != ProvisioningStatus::Deleting,
-            _ => load_balancer.status == ProvisioningStatus::Active,
-        };
-        if is_ready {
-            return Ok(Readiness::Ready);
-        }
-        Ok(Readiness::Busy {
-            after: op.poll_interval(),
-            reason: load_balancer.pending_reason().into(),
-        })
-    }
-
-    fn exists(&self, observed: &Self::Observed) -> bool {
-        observed.load_balancer().is_some()
-    }
-
-    fn plan(
-        &self,
-        target: &Target<'_, Self>,
-        observed: &Self::Observed,
-        (): &(),
-    ) -> Result<Vec<Self::Action>, CloudError> {
-        let existing = observed.load_balancer();
-        let action = match (&target.goal, existing) {
-            (Goal::Ensure { members, .. }, existing) => {
-                let desired = SimpleLoadBalancerSpec {
-                    settings: self.0.settings(target.service)?,
-                    members: (*members).clone(),
-                };
-                match existing {
-                    None => Some(Action::Create(desired)),
-                    Some(existing) if existing.current == desired => None,
-                    Some(existing) => {
-                        let reason = existing.diff_reason(&desired);
-                        Some(Action::Update { reason, desired })
-                    }
-                }
-            }
-            // Other changes that the Service requests may not have been applied yet.
-            (Goal::UpdateMembers { members, .. }, Some(existing))
-                if existing.current.members != **members =>
-            {
-                Some(Action::UpdateMembers((*members).clone()))
-            }
-            (Goal::Delete { .. }, Some(_)) => Some(Action::Delete),
-            (Goal::UpdateMembers { .. } | Goal::Delete { .. }, _) => None,
-        };
-        Ok(action.into_iter().collect())
-    }
-
-    async fn execute(
-        &self,
-        op: &Op,
-        target: &Target<'_, Self>,
-        action: &Self::Action,
-        observed: &mut Self::Observed,
-        (): &mut (),
-    ) -> Result<Executed, CloudError> {
-        let cloud = self.0;
-        let changed = match (action, &mut *observed) {
-            (Action::Create(desired), _) => {
-                let mark = OwnershipTags::new(op, target.service);
-                let mutation =
-                    Mutation::new(CREATE, target.service.key()).with_detail("there is none");
-                cloud
-                    .create_load_balancer(op, mutation, &mark, desired)
-                    .await?
-            }
-            (Action::Update { reason, desired }, Observed::Present(existing)) => {
-                let mutation = Mutation::new(CHANGE, &*existing.id).with_detail(*reason);
-                cloud
-                    .update_load_balancer(op, mutation, &existing.id, desired)
-                    .await?
-            }
-            (Action::UpdateMembers(members), Observed::Present(existing)) => {
-                let mutation = Mutation::new(CHANGE, &*existing.id).with_detail("members differ");
-                existing.current.members.clone_from(members);
-                cloud
-                    .update_load_balancer(op, mutation, &existing.id, &existing.current)
-                    .await?
-            }
-            (Action::Delete, Observed::Present(existing)) => {
-                let mutation = Mutation::new(DELETE, &*existing.id);
-                cloud
-                    .delete_load_balancer(op, mutation, &existing.id)
-                    .await?;
-                existing.status = ProvisioningStatus::Deleting;
-                return Ok(Executed::Done);
-            }
-            (_, Observed::Unknown | Observed::Absent) => return Ok(Executed::Done),
-        };
-        *observed = Observed::Present(changed);
-        Ok(Executed::Done)
-    }
-
-    fn describe(&self, target: &Target<'_, Self>, action: &Self::Action) -> PlannedChange {
-        let (operation, reason) = match action {
-            Action::Create(_) => (CREATE, "there is none"),
-            Action::Update { reason, .. } => (CHANGE, *reason),
-            Action::UpdateMembers(_) => (CHANGE, "members differ"),
-            Action::Delete => (DELETE, "the service needs none"),
-        };
-        PlannedChange {
-            operation: operation.into(),
-            object: target.service.key().into(),
-            reason: reason.into(),
-        }
-    }
-
-    fn status(
-        &self,
-        _: &Target<'_, Self>,
-        observed: &Self::Observed,
-    ) -> Result<Option<LbStatus>, CloudError> {
-        let status = observed
-            .load_balancer()
-            .filter(|existing| existing.status == ProvisioningStatus::Active)
-            .filter(|existing| !existing.addresses.is_empty())
-            .map(|existing| LbStatus::of_addresses(existing.addresses.iter().copied()));
-        Ok(status)
-    }
-}
-
-/// The engine remembers nothing here, because it is made for each call.
 #[async_trait]
 impl<T: SimpleLoadBalancers> LoadBalancers for T {
     fn supports(&self) -> LbSupport {
@@ -369,7 +160,13 @@ impl<T: SimpleLoadBalancers> LoadBalancers for T {
     }
 
     fn interpret(&self, service: &ServiceView) -> ServiceInterpretation {
-        LoadBalancerEngine::new(SimpleDriver(self)).interpret(service)
+        match self.settings(service) {
+            Ok(settings) => ServiceInterpretation::Valid {
+                backends: BackendKind::Nodes(Vec::new()),
+                digest: Digest::of(&(&service.namespace, &service.name, &service.uid, settings)),
+            },
+            Err(errors) => ServiceInterpretation::Invalid(errors),
+        }
     }
 
     fn node_target(&self) -> NodeTarget {
@@ -381,28 +178,82 @@ impl<T: SimpleLoadBalancers> LoadBalancers for T {
         Some(BackendKind::Nodes(Vec::new()))
     }
 
-    async fn ensure(&self, op: &Op, spec: &LbSpec, read_mode: ReadMode) -> LbOutcome {
-        LoadBalancerEngine::new(SimpleDriver(self))
-            .ensure(op, spec, read_mode)
+    async fn ensure(&self, op: &Op, want: &LbSpec, _: ReadMode) -> LbOutcome {
+        let ensured = async {
+            let desired = SimpleLoadBalancerSpec {
+                settings: self.settings(&want.service)?,
+                members: members(self, want),
+            };
+            match find(self, op, &want.service.uid).await? {
+                Some(observed) => reconcile(self, op, observed, desired).await,
+                None => {
+                    let mark = OwnershipTags::new(op, &want.service);
+                    let mutation =
+                        Mutation::new(CREATE, want.service.key()).with_detail("there is none");
+                    self.create_load_balancer(op, mutation, &mark, &desired)
+                        .await
+                }
+            }
+        };
+        ensured
             .await
+            .map_or_else(LbOutcome::from, |balancer| balancer.outcome(op))
     }
 
-    async fn update_backends(&self, op: &Op, spec: &LbSpec) -> LbOutcome {
-        LoadBalancerEngine::new(SimpleDriver(self))
-            .update_backends(op, spec)
+    /// Keeps the observed settings: other changes that the Service requests may not have been
+    /// applied yet.
+    async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
+        let updated = async {
+            let Some(mut observed) = find(self, op, &want.service.uid).await? else {
+                let message = format!("service {} has no load balancer", want.service.key());
+                return Err(CloudError::new(ErrorKind::NotFound, message));
+            };
+            let members = members(self, want);
+            if observed.status != ProvisioningStatus::Active || observed.current.members == members
+            {
+                return Ok(observed);
+            }
+            let mutation = Mutation::new(CHANGE, &*observed.id).with_detail("members differ");
+            observed.current.members = members;
+            self.update_load_balancer(op, mutation, &observed.id, &observed.current)
+                .await
+        };
+        updated
             .await
+            .map_or_else(LbOutcome::from, |balancer| balancer.outcome(op))
     }
 
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
-        LoadBalancerEngine::new(SimpleDriver(self))
-            .delete(op, lb)
-            .await
+        let observed = find(self, op, &lb.uid).await?;
+        delete_and_wait(self, op, observed).await
     }
 
     async fn plan(&self, op: &Op, spec: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
-        LoadBalancerEngine::new(SimpleDriver(self))
-            .plan(op, spec)
-            .await
+        let service = &spec.service;
+        let desired = SimpleLoadBalancerSpec {
+            settings: self.settings(service)?,
+            members: members(self, spec),
+        };
+        let published = service.status.ingress.iter().filter_map(|entry| entry.ip);
+        let (operation, reason) = match find(self, op, &service.uid).await? {
+            None => (CREATE, "there is none".to_owned()),
+            Some(observed) if observed.status != ProvisioningStatus::Active => {
+                ("wait", observed.pending_reason())
+            }
+            Some(observed) if observed.current != desired => {
+                (CHANGE, observed.diff_reason(&desired).to_owned())
+            }
+            Some(observed) if !published.eq(observed.addresses.iter().copied()) => (
+                "publish_status",
+                format!("the service shows other addresses than {:?}", observed.addresses),
+            ),
+            Some(_) => return Ok(Vec::new()),
+        };
+        Ok(vec![PlannedChange {
+            operation: operation.into(),
+            object: service.key().into(),
+            reason: reason.into(),
+        }])
     }
 }
 
@@ -444,6 +295,15 @@ impl OwnershipTags {
 }
 
 impl<S: PartialEq> SimpleLoadBalancer<S> {
+    fn outcome(&self, op: &Op) -> LbOutcome {
+        match self.status {
+            ProvisioningStatus::Active if !self.addresses.is_empty() => {
+                LbOutcome::done(LbStatus::of_addresses(self.addresses.iter().copied()))
+            }
+            _ => Progress::pending(op, self.pending_reason()).into(),
+        }
+    }
+
     fn pending_reason(&self) -> String {
         let what = match self.status {
             ProvisioningStatus::Pending => "is being created or changed",
@@ -483,8 +343,8 @@ impl<S: PartialEq> SimpleLoadBalancer<S> {
     }
 }
 
-fn members<T: SimpleLoadBalancers>(cloud: &T, backends: &Backends) -> BTreeSet<Box<str>> {
-    backends
+fn members<T: SimpleLoadBalancers>(cloud: &T, want: &LbSpec) -> BTreeSet<Box<str>> {
+    want.backends
         .nodes()
         .iter()
         .filter_map(|node| cloud.member(node))
@@ -512,6 +372,22 @@ async fn find<T: SimpleLoadBalancers>(
         .await?
         .into_iter()
         .find(|balancer| *balancer.owner.uid == *uid))
+}
+
+/// Updates the load balancer if it differs from the desired state and can be changed now.
+async fn reconcile<T: SimpleLoadBalancers>(
+    cloud: &T,
+    op: &Op,
+    observed: SimpleLoadBalancer<T::Settings>,
+    desired: SimpleLoadBalancerSpec<T::Settings>,
+) -> Result<SimpleLoadBalancer<T::Settings>, CloudError> {
+    if observed.status != ProvisioningStatus::Active || observed.current == desired {
+        return Ok(observed);
+    }
+    let mutation = Mutation::new(CHANGE, &*observed.id).with_detail(observed.diff_reason(&desired));
+    cloud
+        .update_load_balancer(op, mutation, &observed.id, &desired)
+        .await
 }
 
 /// Starts the deletion if necessary. Returns [`Progress::Done`] when the load balancer is no longer
