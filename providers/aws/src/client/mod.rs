@@ -129,7 +129,7 @@ impl Client {
     }
 
     /// Sends a request that changes something. Each attempt is one [`Op::mutate`], which logs
-    /// `reason` as the reason for the change.
+    /// `reason` after the controller's own reason.
     ///
     /// # Errors
     /// Fails like [`read`](Self::read), and with [`AwsErrorCause::NotSent`] if the write gate is

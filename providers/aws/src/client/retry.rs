@@ -21,8 +21,8 @@ const MAX_RETRYABLE_READ_DURATION: Duration = Duration::from_secs(5);
 /// Returns true if the request should be sent again after an attempt that failed with `error` after
 /// `duration`.
 ///
-/// A write is only retried if AWS throttled it. After any other error, or without an answer, AWS
-/// may have carried it out. The next reconcile reads the current state and repeats the write if
+/// A write is only retried if AWS throttled it. After other errors, or without an answer, AWS
+/// may have carried it out, or would reject it again. The next reconcile reads the current state and repeats the write if
 /// necessary.
 pub(super) fn should_retry(class: RequestClass, duration: Duration, error: &AwsError) -> bool {
     if class == RequestClass::Read && duration >= MAX_RETRYABLE_READ_DURATION {

@@ -62,7 +62,7 @@ impl Inventory for NetworkLoadBalancers {
             Some(tags) => self.check_owner(object, tags)?,
             None => return Ok(Progress::Done),
         }
-        let reason = "its Service does not exist";
+        let reason = "no Service needs it";
         let deleted = match &*object.kind {
             LOAD_BALANCER => {
                 // Remove the rules in security groups of nodes first. They contain the name of the

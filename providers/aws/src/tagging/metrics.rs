@@ -73,7 +73,7 @@ impl Metrics {
     }
 
     /// Counts an instance whose node is deleted and whose tags could not be removed. Its series is
-    /// removed when more than [`MAX_GIVEN_UP_SERIES`] instances were counted after it.
+    /// removed when [`MAX_GIVEN_UP_SERIES`] further instances were counted after it.
     pub(super) fn count_given_up(&self, instance: &str) {
         self.count_error(ErrorType::Exhausted, instance);
         let mut given_up = self.given_up.lock();

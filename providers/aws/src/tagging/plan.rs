@@ -174,7 +174,7 @@ pub(super) fn plan_item(
             .iter()
             .any(|node| instance_of(node).as_ref() == Some(&id));
         if has_node {
-            return ItemAction::Skip("another node has the instance");
+            return ItemAction::Skip("a node has the instance again");
         }
     }
     ItemAction::Process(id)
@@ -381,7 +381,7 @@ mod tests {
                 TagOperation::Untag,
                 "i-1",
                 Some(node("n", "aws:///a/i-1", "", "1")),
-                ItemAction::Skip("another node has the instance"),
+                ItemAction::Skip("a node has the instance again"),
             ),
             (TagOperation::Untag, fargate, None, ItemAction::Skip("it is a Fargate node")),
         ];

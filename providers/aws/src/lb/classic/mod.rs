@@ -117,7 +117,7 @@ impl ClassicLoadBalancers {
                 let request = DeleteClassic { name: load_balancer.name };
                 self.scope
                     .client
-                    .write(op, request, "the Service is deleted")
+                    .write(op, request, "the Service needs none")
                     .await
                     .map_err(as_conflict)?;
             }

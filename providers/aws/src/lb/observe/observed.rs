@@ -32,11 +32,11 @@ pub struct ObservedState {
 /// A load balancer with its listeners.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedLoadBalancer {
-    /// The response of `DescribeLoadBalancers`.
+    /// The load balancer, as `DescribeLoadBalancers` returns it.
     pub resource: LoadBalancer,
-    /// The response of `DescribeTags`.
+    /// Its tags; `None` if they are not known.
     pub tags: Option<Tags>,
-    /// The response of `DescribeLoadBalancerAttributes`.
+    /// Its attributes; `None` if they are not known.
     pub attributes: Option<Attributes>,
     /// All its listeners.
     pub listeners: Vec<ObservedListener>,
@@ -45,11 +45,11 @@ pub struct ObservedLoadBalancer {
 /// A listener with its tags, attributes and certificates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedListener {
-    /// The response of `DescribeListeners`.
+    /// The listener, as `DescribeListeners` returns it.
     pub resource: Listener,
-    /// The response of `DescribeTags`.
+    /// Its tags; `None` if they are not known.
     pub tags: Option<Tags>,
-    /// The response of `DescribeListenerAttributes`.
+    /// Its attributes; `None` if they are not known.
     pub attributes: Option<Attributes>,
     /// ARNs of the certificates for SNI, without the default one.
     pub certificates: Option<BTreeSet<Box<str>>>,
@@ -58,11 +58,11 @@ pub struct ObservedListener {
 /// A target group of the Service, with its targets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedTargetGroup {
-    /// The response of `DescribeTargetGroups`.
+    /// The target group, as `DescribeTargetGroups` returns it.
     pub resource: TargetGroup,
-    /// The response of `DescribeTags`.
+    /// Its tags; `None` if they are not known.
     pub tags: Option<Tags>,
-    /// The response of `DescribeTargetGroupAttributes`.
+    /// Its attributes; `None` if they are not known.
     pub attributes: Option<Attributes>,
     /// Targets that are registered and not draining.
     pub targets: Option<RegisteredTargets>,

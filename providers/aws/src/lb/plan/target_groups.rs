@@ -25,7 +25,7 @@ use crate::{
 
 /// Maximum number of targets per request.
 const MAX_TARGETS: usize = 200;
-/// Number of alternative names of a target group, so that a new group can replace one that cannot
+/// Number of names of a target group, the first included, so that a new group can replace one that cannot
 /// be changed. More unchangeable groups at a time do not occur.
 const MAX_NAMES: usize = 4;
 

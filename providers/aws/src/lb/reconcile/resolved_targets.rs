@@ -116,7 +116,7 @@ impl LoadBalancerReconciler {
         let pending = lookup.error.map(|error| Deferred {
             after: client::rate_limit_delay(&error)
                 .unwrap_or_else(|| retry_delay::rejected_targets(op)),
-            reason: format!("could not find the network interfaces of pods: {error}").into(),
+            reason: format!("could not read the network interfaces of pods: {error}").into(),
         });
         let pods = PodTargets {
             interface_groups: lookup.interface_groups,

@@ -599,7 +599,7 @@ impl SecurityGroupCache {
             if !self.state.lock().uncertain.contains(id) {
                 return Err(CloudError::new(
                     ErrorKind::Conflict,
-                    format!("security group {id} does not exist"),
+                    format!("security group {id} is not listed"),
                 ));
             }
         }

@@ -2,8 +2,8 @@
 //!
 //! A load balancer has no group, one that we create and fill, or given ones whose rules we never
 //! change. Nodes admit a load balancer without groups by the CIDRs of its clients, with the same
-//! rule descriptions as upstream. They admit a load balancer with groups by its group, or by a
-//! shared group if one is configured. We remove only rules with our descriptions from a node's
+//! rule descriptions as upstream. They admit a load balancer with groups by its group, by a shared
+//! group if one is configured, or by CIDRs where rules of the owner say so. We remove only rules with our descriptions from a node's
 //! group, and delete only groups that the cluster owns.
 
 mod cache;
