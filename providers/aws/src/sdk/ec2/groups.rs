@@ -13,65 +13,67 @@ use crate::{
         },
     },
     sdk::{
-        convert::{id, list, maybe, parsed, structures, text, token},
+        convert::{
+            non_empty, non_empty_list, non_empty_structures, parsed, required, text_or_empty,
+        },
         error,
     },
 };
 
 /// Maximum number of security groups per page.
-const PAGE: i32 = 1000;
+const MAX_PAGE_SIZE: i32 = 1000;
 
 pub(in crate::sdk) async fn describe(
     ec2: &Client,
     call: DescribeSecurityGroups,
 ) -> Result<Page<SecurityGroup>, AwsError> {
-    const ACTION: Action = Action::DescribeSecurityGroups;
     let request = ec2
         .describe_security_groups()
-        .set_max_results(call.ids.is_empty().then_some(PAGE))
-        .set_group_ids(list(&call.ids))
+        .set_max_results(call.ids.is_empty().then_some(MAX_PAGE_SIZE))
+        .set_group_ids(non_empty_list(&call.ids))
         .set_filters(filters(call.filters))
         .set_next_token(call.token);
     let answer = request
         .send()
         .await
-        .map_err(|error| error::of(ACTION, error))?;
+        .map_err(|error| error::of(Action::DescribeSecurityGroups, error))?;
     let items = answer
         .security_groups
         .unwrap_or_default()
         .into_iter()
-        .map(|from| {
-            let permissions = from.ip_permissions.unwrap_or_default().into_iter();
-            let ingress: Vec<_> = permissions
-                .map(|permission| rules(ACTION, permission))
-                .collect::<Result<_, _>>()?;
-            Ok(SecurityGroup {
-                id: id(ACTION, from.group_id, "a security group's ID")?,
-                name: text(from.group_name),
-                description: text(from.description),
-                vpc: maybe(from.vpc_id),
-                ingress: ingress.into_iter().flatten().collect(),
-                tags: tags::read(from.tags),
-            })
-        });
-    Ok(Page {
-        items: items.collect::<Result<_, _>>()?,
-        next: token(answer.next_token),
+        .map(security_group)
+        .collect::<Result<_, _>>()?;
+    Ok(Page { items, next: non_empty(answer.next_token) })
+}
+
+fn security_group(from: types::SecurityGroup) -> Result<SecurityGroup, AwsError> {
+    const ACTION: Action = Action::DescribeSecurityGroups;
+    let permissions = from.ip_permissions.unwrap_or_default().into_iter();
+    let ingress: Vec<_> = permissions
+        .map(|permission| rules(ACTION, permission))
+        .collect::<Result<_, _>>()?;
+    Ok(SecurityGroup {
+        id: required(ACTION, from.group_id, "a security group's ID")?,
+        name: text_or_empty(from.group_name),
+        description: text_or_empty(from.description),
+        vpc: non_empty(from.vpc_id),
+        ingress: ingress.into_iter().flatten().collect(),
+        tags: tags::read(from.tags),
     })
 }
 
 /// Converts a permission to rules, one for each source.
 fn rules(action: Action, from: types::IpPermission) -> Result<Vec<Rule>, AwsError> {
-    let protocol = text(from.ip_protocol);
+    let protocol = text_or_empty(from.ip_protocol);
     let ports = from.from_port.zip(from.to_port);
     let rule = |source, description| Rule {
         protocol: protocol.clone(),
         ports,
         source,
-        description: text(description),
+        description: text_or_empty(description),
     };
     let cidr = |cidr: Option<String>, description| {
-        let cidr: String = id(action, cidr, "a rule's network")?;
+        let cidr: String = required(action, cidr, "a rule's network")?;
         Ok(rule(RuleSource::Cidr(parsed(action, &cidr)?), description))
     };
     let mut rules = Vec::new();
@@ -82,11 +84,14 @@ fn rules(action: Action, from: types::IpPermission) -> Result<Vec<Rule>, AwsErro
         rules.push(cidr(range.cidr_ipv6, range.description)?);
     }
     for pair in from.user_id_group_pairs.unwrap_or_default() {
-        let group: SecurityGroupId = id(action, pair.group_id, "a rule's security group")?;
-        rules.push(rule(RuleSource::Group(group, maybe(pair.user_id)), pair.description));
+        let group: SecurityGroupId = required(action, pair.group_id, "a rule's security group")?;
+        rules.push(rule(RuleSource::Group(group, non_empty(pair.user_id)), pair.description));
     }
     for list in from.prefix_list_ids.unwrap_or_default() {
-        rules.push(rule(RuleSource::PrefixList(text(list.prefix_list_id)), list.description));
+        rules.push(rule(
+            RuleSource::PrefixList(text_or_empty(list.prefix_list_id)),
+            list.description,
+        ));
     }
     Ok(rules)
 }
@@ -148,7 +153,7 @@ pub(in crate::sdk) async fn create(
         .send()
         .await
         .map_err(|error| error::of(ACTION, error))?;
-    id(ACTION, answer.group_id, "the new security group's ID")
+    required(ACTION, answer.group_id, "the new security group's ID")
 }
 
 pub(in crate::sdk) async fn delete(
@@ -170,7 +175,7 @@ pub(in crate::sdk) async fn authorize(
     let request = ec2
         .authorize_security_group_ingress()
         .group_id(&*call.id)
-        .set_ip_permissions(structures(call.rules, permission));
+        .set_ip_permissions(non_empty_structures(call.rules, permission));
     request
         .send()
         .await
@@ -186,7 +191,7 @@ pub(in crate::sdk) async fn revoke(
     let request = ec2
         .revoke_security_group_ingress()
         .group_id(&*call.id)
-        .set_ip_permissions(structures(call.rules, permission));
+        .set_ip_permissions(non_empty_structures(call.rules, permission));
     let answer = request
         .send()
         .await

@@ -12,13 +12,13 @@ use crate::{
         },
     },
     sdk::{
-        convert::{id, list, maybe, text, texts, token},
+        convert::{non_empty, non_empty_list, required, text_or_empty, texts_or_empty},
         error,
     },
 };
 
 /// Maximum number of instances per page.
-const PAGE: u16 = 1000;
+const MAX_PAGE_SIZE: u16 = 1000;
 
 pub(in crate::sdk) async fn describe(
     ec2: &Client,
@@ -30,10 +30,10 @@ pub(in crate::sdk) async fn describe(
     let size = call
         .ids
         .is_empty()
-        .then(|| call.max_results.unwrap_or(PAGE).into());
+        .then(|| call.max_results.unwrap_or(MAX_PAGE_SIZE).into());
     let request = ec2
         .describe_instances()
-        .set_instance_ids(list(&call.ids))
+        .set_instance_ids(non_empty_list(&call.ids))
         .set_filters(filters(call.filters))
         .set_max_results(size)
         .set_next_token(call.token);
@@ -45,42 +45,42 @@ pub(in crate::sdk) async fn describe(
         .reservations
         .unwrap_or_default()
         .into_iter()
-        .flat_map(|r| r.instances.unwrap_or_default());
+        .flat_map(|reservation| reservation.instances.unwrap_or_default());
     Ok(Page {
         items: instances.map(instance).collect::<Result<_, _>>()?,
-        next: token(answer.next_token),
+        next: non_empty(answer.next_token),
     })
 }
 
 fn instance(from: types::Instance) -> Result<Instance, AwsError> {
     let interfaces = from.network_interfaces.unwrap_or_default().into_iter();
     Ok(Instance {
-        id: id(Action::DescribeInstances, from.instance_id, "an instance's ID")?,
+        id: required(Action::DescribeInstances, from.instance_id, "an instance's ID")?,
         state: from
             .state
             .and_then(|state| state.name)
             .map(|name| state(&name)),
         instance_type: from
             .instance_type
-            .map(|t| t.as_str().into())
+            .map(|instance_type| instance_type.as_str().into())
             .unwrap_or_default(),
         zone: text(
             from.placement
                 .and_then(|placement| placement.availability_zone),
         ),
-        vpc: maybe(from.vpc_id),
-        subnet: maybe(from.subnet_id),
-        private_dns_name: text(from.private_dns_name),
-        public_dns_name: text(from.public_dns_name),
-        private_ip: text(from.private_ip_address),
-        public_ip: text(from.public_ip_address),
+        vpc: non_empty(from.vpc_id),
+        subnet: non_empty(from.subnet_id),
+        private_dns_name: text_or_empty(from.private_dns_name),
+        public_dns_name: text_or_empty(from.public_dns_name),
+        private_ip: text_or_empty(from.private_ip_address),
+        public_ip: text_or_empty(from.public_ip_address),
         interfaces: interfaces.map(interface).collect::<Result<_, _>>()?,
         security_groups: from
             .security_groups
             .unwrap_or_default()
             .into_iter()
             .filter_map(|group| {
-                Some((SecurityGroupId::from(group.group_id?), text(group.group_name)))
+                Some((SecurityGroupId::from(group.group_id?), text_or_empty(group.group_name)))
             })
             .collect(),
         source_dest_check: from.source_dest_check,
@@ -103,31 +103,35 @@ fn state(name: &types::InstanceStateName) -> InstanceState {
 fn interface(from: types::InstanceNetworkInterface) -> Result<InstanceInterface, AwsError> {
     let private_ips = from.private_ip_addresses.unwrap_or_default().into_iter();
     let ipv6_addresses = from.ipv6_addresses.unwrap_or_default().into_iter();
-    let v4 = from
+    let ipv4_prefixes = from
         .ipv4_prefixes
         .unwrap_or_default()
         .into_iter()
         .filter_map(|prefix| prefix.ipv4_prefix);
-    let v6 = from
+    let ipv6_prefixes = from
         .ipv6_prefixes
         .unwrap_or_default()
         .into_iter()
         .filter_map(|prefix| prefix.ipv6_prefix);
     Ok(InstanceInterface {
-        id: id(Action::DescribeInstances, from.network_interface_id, "a network interface's ID")?,
+        id: required(
+            Action::DescribeInstances,
+            from.network_interface_id,
+            "a network interface's ID",
+        )?,
         device_index: from
             .attachment
             .and_then(|attachment| attachment.device_index),
         in_use: from.status == Some(types::NetworkInterfaceStatus::InUse),
         private_ips: private_ips
-            .filter_map(|ip| maybe(ip.private_ip_address))
+            .filter_map(|ip| non_empty(ip.private_ip_address))
             .collect(),
         ipv6_addresses: ipv6_addresses
-            .filter_map(|ip| maybe(ip.ipv6_address))
+            .filter_map(|ip| non_empty(ip.ipv6_address))
             .collect(),
         // Only security group rules for pods use prefixes.
-        prefixes: v4
-            .chain(v6)
+        prefixes: ipv4_prefixes
+            .chain(ipv6_prefixes)
             .filter_map(|prefix| prefix.parse().ok())
             .collect(),
         source_dest_check: from.source_dest_check,
@@ -135,7 +139,7 @@ fn interface(from: types::InstanceNetworkInterface) -> Result<InstanceInterface,
             .groups
             .unwrap_or_default()
             .into_iter()
-            .filter_map(|group| maybe(group.group_id))
+            .filter_map(|group| non_empty(group.group_id))
             .collect(),
     })
 }
@@ -144,28 +148,27 @@ pub(in crate::sdk) async fn describe_topology(
     ec2: &Client,
     call: DescribeInstanceTopology,
 ) -> Result<Page<InstanceTopology>, AwsError> {
-    const ACTION: Action = Action::DescribeInstanceTopology;
     let request = ec2
         .describe_instance_topology()
-        .set_instance_ids(list(&call.ids))
+        .set_instance_ids(non_empty_list(&call.ids))
         .set_next_token(call.token);
     let answer = request
         .send()
         .await
-        .map_err(|error| error::of(ACTION, error))?;
+        .map_err(|error| error::of(Action::DescribeInstanceTopology, error))?;
     let items = answer
         .instances
         .unwrap_or_default()
         .into_iter()
-        .map(|from| {
-            Ok(InstanceTopology {
-                id: id(ACTION, from.instance_id, "an instance's ID")?,
-                network_nodes: texts(from.network_nodes),
-            })
-        });
-    Ok(Page {
-        items: items.collect::<Result<_, _>>()?,
-        next: token(answer.next_token),
+        .map(instance_topology)
+        .collect::<Result<_, _>>()?;
+    Ok(Page { items, next: non_empty(answer.next_token) })
+}
+
+fn instance_topology(from: types::InstanceTopology) -> Result<InstanceTopology, AwsError> {
+    Ok(InstanceTopology {
+        id: required(Action::DescribeInstanceTopology, from.instance_id, "an instance's ID")?,
+        network_nodes: texts_or_empty(from.network_nodes),
     })
 }
 

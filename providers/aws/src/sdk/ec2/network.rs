@@ -15,56 +15,58 @@ use crate::{
         },
     },
     sdk::{
-        convert::{count, id, list, maybe, parsed, text, token},
+        convert::{count_or_zero, non_empty, non_empty_list, parsed, required, text_or_empty},
         error,
     },
 };
 
 /// Maximum number of objects per page, where AWS allows that many.
-const PAGE: i32 = 1000;
+const MAX_PAGE_SIZE: i32 = 1000;
 
 pub(in crate::sdk) async fn describe_interfaces(
     ec2: &Client,
     call: DescribeNetworkInterfaces,
 ) -> Result<Page<NetworkInterface>, AwsError> {
-    const ACTION: Action = Action::DescribeNetworkInterfaces;
     let request = ec2
         .describe_network_interfaces()
         .set_filters(filters(call.filters))
-        .max_results(PAGE)
+        .max_results(MAX_PAGE_SIZE)
         .set_next_token(call.token);
     let answer = request
         .send()
         .await
-        .map_err(|error| error::of(ACTION, error))?;
+        .map_err(|error| error::of(Action::DescribeNetworkInterfaces, error))?;
     let items = answer
         .network_interfaces
         .unwrap_or_default()
         .into_iter()
-        .map(|from| {
-            let private_ips = from.private_ip_addresses.unwrap_or_default().into_iter();
-            let ipv6_addresses = from.ipv6_addresses.unwrap_or_default().into_iter();
-            let groups = from.groups.unwrap_or_default().into_iter();
-            Ok(NetworkInterface {
-                id: id(ACTION, from.network_interface_id, "a network interface's ID")?,
-                zone: text(from.availability_zone),
-                private_dns_name: text(from.private_dns_name),
-                private_ip: text(from.private_ip_address),
-                private_ips: private_ips
-                    .filter_map(|ip| maybe(ip.private_ip_address))
-                    .collect(),
-                ipv6_addresses: ipv6_addresses
-                    .filter_map(|ip| maybe(ip.ipv6_address))
-                    .collect(),
-                security_groups: groups.filter_map(|group| maybe(group.group_id)).collect(),
-                instance: from
-                    .attachment
-                    .and_then(|attachment| maybe(attachment.instance_id)),
-            })
-        });
-    Ok(Page {
-        items: items.collect::<Result<_, _>>()?,
-        next: token(answer.next_token),
+        .map(network_interface)
+        .collect::<Result<_, _>>()?;
+    Ok(Page { items, next: non_empty(answer.next_token) })
+}
+
+fn network_interface(from: types::NetworkInterface) -> Result<NetworkInterface, AwsError> {
+    const ACTION: Action = Action::DescribeNetworkInterfaces;
+    let private_ips = from.private_ip_addresses.unwrap_or_default().into_iter();
+    let ipv6_addresses = from.ipv6_addresses.unwrap_or_default().into_iter();
+    let groups = from.groups.unwrap_or_default().into_iter();
+    Ok(NetworkInterface {
+        id: required(ACTION, from.network_interface_id, "a network interface's ID")?,
+        zone: text_or_empty(from.availability_zone),
+        private_dns_name: text_or_empty(from.private_dns_name),
+        private_ip: text_or_empty(from.private_ip_address),
+        private_ips: private_ips
+            .filter_map(|ip| non_empty(ip.private_ip_address))
+            .collect(),
+        ipv6_addresses: ipv6_addresses
+            .filter_map(|ip| non_empty(ip.ipv6_address))
+            .collect(),
+        security_groups: groups
+            .filter_map(|group| non_empty(group.group_id))
+            .collect(),
+        instance: from
+            .attachment
+            .and_then(|attachment| non_empty(attachment.instance_id)),
     })
 }
 
@@ -95,9 +97,9 @@ pub(in crate::sdk) async fn describe_zones(
     let zones = answer.availability_zones.unwrap_or_default().into_iter();
     Ok(zones
         .map(|from| AvailabilityZone {
-            name: text(from.zone_name),
-            id: text(from.zone_id),
-            zone_type: text(from.zone_type),
+            name: text_or_empty(from.zone_name),
+            id: text_or_empty(from.zone_id),
+            zone_type: text_or_empty(from.zone_type),
         })
         .collect())
 }
@@ -108,8 +110,8 @@ pub(in crate::sdk) async fn describe_subnets(
 ) -> Result<Page<Subnet>, AwsError> {
     let request = ec2
         .describe_subnets()
-        .set_max_results(call.ids.is_empty().then_some(PAGE))
-        .set_subnet_ids(list(&call.ids))
+        .set_max_results(call.ids.is_empty().then_some(MAX_PAGE_SIZE))
+        .set_subnet_ids(non_empty_list(&call.ids))
         .set_filters(filters(call.filters))
         .set_next_token(call.token);
     let answer = request
@@ -122,47 +124,52 @@ pub(in crate::sdk) async fn describe_subnets(
         .into_iter()
         .map(subnet)
         .collect::<Result<_, _>>()?;
-    Ok(Page { items, next: token(answer.next_token) })
+    Ok(Page { items, next: non_empty(answer.next_token) })
 }
 
 fn subnet(from: types::Subnet) -> Result<Subnet, AwsError> {
     const ACTION: Action = Action::DescribeSubnets;
-    let v6 = from
+    let ipv6_cidrs = from
         .ipv6_cidr_block_association_set
         .unwrap_or_default()
         .into_iter()
-        .filter(|association| {
-            // CIDRs that are being associated or disassociated are not reliable; one without a state
-            // counts as associated.
-            let state = association
-                .ipv6_cidr_block_state
-                .as_ref()
-                .and_then(|state| state.state.as_ref());
-            !matches!(
-                state,
-                Some(
-                    types::SubnetCidrBlockStateCode::Associating
-                        | types::SubnetCidrBlockStateCode::Disassociating
-                        | types::SubnetCidrBlockStateCode::Disassociated
-                        | types::SubnetCidrBlockStateCode::Failing
-                        | types::SubnetCidrBlockStateCode::Failed
-                )
-            )
-        });
-    let v6 = v6.filter_map(|association| token(association.ipv6_cidr_block));
+        .filter(is_associated_with_subnet)
+        .filter_map(|association| non_empty::<String>(association.ipv6_cidr_block));
     Ok(Subnet {
-        id: id(ACTION, from.subnet_id, "a subnet's ID")?,
-        vpc: id(ACTION, from.vpc_id, "a subnet's VPC")?,
-        zone: text(from.availability_zone),
-        cidr: token(from.cidr_block)
+        id: required(ACTION, from.subnet_id, "a subnet's ID")?,
+        vpc: required(ACTION, from.vpc_id, "a subnet's VPC")?,
+        zone: text_or_empty(from.availability_zone),
+        cidr: non_empty::<String>(from.cidr_block)
             .map(|cidr| parsed(ACTION, &cidr))
             .transpose()?,
-        ipv6_cidrs: v6
+        ipv6_cidrs: ipv6_cidrs
             .map(|cidr| parsed(ACTION, &cidr))
             .collect::<Result<_, _>>()?,
-        free_ips: count(from.available_ip_address_count),
+        free_ips: count_or_zero(from.available_ip_address_count),
         tags: tags::read(from.tags),
     })
+}
+
+/// Returns true if a subnet has an IPv6 CIDR. CIDRs that are being associated or disassociated are
+/// not reliable; one without a state counts as associated.
+///
+/// A state that this version of the SDK does not know counts as associated here, but not in
+/// [`is_associated_with_vpc`].
+fn is_associated_with_subnet(association: &types::SubnetIpv6CidrBlockAssociation) -> bool {
+    let state = association
+        .ipv6_cidr_block_state
+        .as_ref()
+        .and_then(|state| state.state.as_ref());
+    !matches!(
+        state,
+        Some(
+            types::SubnetCidrBlockStateCode::Associating
+                | types::SubnetCidrBlockStateCode::Disassociating
+                | types::SubnetCidrBlockStateCode::Disassociated
+                | types::SubnetCidrBlockStateCode::Failing
+                | types::SubnetCidrBlockStateCode::Failed
+        )
+    )
 }
 
 pub(in crate::sdk) async fn describe_vpcs(
@@ -171,8 +178,8 @@ pub(in crate::sdk) async fn describe_vpcs(
 ) -> Result<Page<Vpc>, AwsError> {
     let request = ec2
         .describe_vpcs()
-        .set_max_results(call.ids.is_empty().then_some(PAGE))
-        .set_vpc_ids(list(&call.ids))
+        .set_max_results(call.ids.is_empty().then_some(MAX_PAGE_SIZE))
+        .set_vpc_ids(non_empty_list(&call.ids))
         .set_next_token(call.token);
     let answer = request
         .send()
@@ -184,39 +191,36 @@ pub(in crate::sdk) async fn describe_vpcs(
         .into_iter()
         .map(vpc)
         .collect::<Result<_, _>>()?;
-    Ok(Page { items, next: token(answer.next_token) })
+    Ok(Page { items, next: non_empty(answer.next_token) })
 }
 
 fn vpc(from: types::Vpc) -> Result<Vpc, AwsError> {
     const ACTION: Action = Action::DescribeVpcs;
-    let associated = |state: Option<types::VpcCidrBlockState>| {
-        let code = state.and_then(|state| state.state);
-        code.is_none_or(|code| code == types::VpcCidrBlockStateCode::Associated)
-    };
-    let v4 = from
+    let ipv4_cidrs = from
         .cidr_block_association_set
         .unwrap_or_default()
-        .into_iter();
-    let v4 = v4.filter_map(|association| {
-        association
-            .cidr_block
-            .filter(|_| associated(association.cidr_block_state))
-    });
-    let v6 = from
+        .into_iter()
+        .filter_map(|association| {
+            association
+                .cidr_block
+                .filter(|_| is_associated_with_vpc(association.cidr_block_state))
+        });
+    let ipv6_cidrs = from
         .ipv6_cidr_block_association_set
         .unwrap_or_default()
-        .into_iter();
-    let v6 = v6.filter_map(|a| {
-        a.ipv6_cidr_block
-            .filter(|_| associated(a.ipv6_cidr_block_state))
-    });
+        .into_iter()
+        .filter_map(|association| {
+            association
+                .ipv6_cidr_block
+                .filter(|_| is_associated_with_vpc(association.ipv6_cidr_block_state))
+        });
     // The primary CIDR is also among the associations.
     let mut cidrs: Vec<IpNet> = Vec::new();
     for cidr in from
         .cidr_block
         .into_iter()
-        .chain(v4)
-        .chain(v6)
+        .chain(ipv4_cidrs)
+        .chain(ipv6_cidrs)
         .filter(|cidr| !cidr.is_empty())
     {
         let cidr = parsed(ACTION, &cidr)?;
@@ -224,7 +228,14 @@ fn vpc(from: types::Vpc) -> Result<Vpc, AwsError> {
             cidrs.push(cidr);
         }
     }
-    Ok(Vpc { id: id(ACTION, from.vpc_id, "a VPC's ID")?, cidrs })
+    Ok(Vpc { id: required(ACTION, from.vpc_id, "a VPC's ID")?, cidrs })
+}
+
+/// Returns true if the CIDR with this state belongs to its VPC. One without a state counts as
+/// associated; one with a state that this version of the SDK does not know does not.
+fn is_associated_with_vpc(state: Option<types::VpcCidrBlockState>) -> bool {
+    let code = state.and_then(|state| state.state);
+    code.is_none_or(|code| code == types::VpcCidrBlockStateCode::Associated)
 }
 
 pub(in crate::sdk) async fn describe_route_tables(
@@ -233,7 +244,7 @@ pub(in crate::sdk) async fn describe_route_tables(
 ) -> Result<Page<RouteTable>, AwsError> {
     let request = ec2
         .describe_route_tables()
-        .set_route_table_ids(list(&call.ids))
+        .set_route_table_ids(non_empty_list(&call.ids))
         .set_filters(filters(call.filters))
         .set_next_token(call.token);
     let answer = request
@@ -246,7 +257,7 @@ pub(in crate::sdk) async fn describe_route_tables(
         .into_iter()
         .map(route_table)
         .collect::<Result<_, _>>()?;
-    Ok(Page { items, next: token(answer.next_token) })
+    Ok(Page { items, next: non_empty(answer.next_token) })
 }
 
 fn route_table(from: types::RouteTable) -> Result<RouteTable, AwsError> {
@@ -254,14 +265,14 @@ fn route_table(from: types::RouteTable) -> Result<RouteTable, AwsError> {
     let associations = from.associations.unwrap_or_default();
     let routes = from.routes.unwrap_or_default().into_iter();
     Ok(RouteTable {
-        id: id(ACTION, from.route_table_id, "a route table's ID")?,
-        vpc: id(ACTION, from.vpc_id, "a route table's VPC")?,
+        id: required(ACTION, from.route_table_id, "a route table's ID")?,
+        vpc: required(ACTION, from.vpc_id, "a route table's VPC")?,
         main: associations
             .iter()
             .any(|association| association.main == Some(true)),
         subnets: associations
             .into_iter()
-            .filter_map(|association| maybe(association.subnet_id))
+            .filter_map(|association| non_empty(association.subnet_id))
             .collect(),
         routes: routes.map(route).collect::<Result<_, _>>()?,
         tags: tags::read(from.tags),
@@ -269,16 +280,16 @@ fn route_table(from: types::RouteTable) -> Result<RouteTable, AwsError> {
 }
 
 fn route(from: types::Route) -> Result<Route, AwsError> {
-    let destination =
-        token(from.destination_cidr_block).or(token(from.destination_ipv6_cidr_block));
+    let destination: Option<String> =
+        non_empty(from.destination_cidr_block).or(non_empty(from.destination_ipv6_cidr_block));
     Ok(Route {
         destination: destination
             .map(|cidr| parsed(Action::DescribeRouteTables, &cidr))
             .transpose()?,
         blackhole: from.state == Some(types::RouteState::Blackhole),
-        instance: maybe(from.instance_id),
-        interface: maybe(from.network_interface_id),
-        gateway: maybe(from.gateway_id),
+        instance: non_empty(from.instance_id),
+        interface: non_empty(from.network_interface_id),
+        gateway: non_empty(from.gateway_id),
     })
 }
 

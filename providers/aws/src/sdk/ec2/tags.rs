@@ -8,7 +8,7 @@ use crate::{
         ec2::{CreateTags, DeleteTags},
     },
     sdk::{
-        convert::{list, structures},
+        convert::{non_empty_list, non_empty_structures},
         error,
     },
 };
@@ -22,13 +22,13 @@ pub(super) fn read(tags: Option<Vec<types::Tag>>) -> Tags {
 
 /// Converts tags for a request.
 pub(super) fn write(tags: Tags) -> Option<Vec<types::Tag>> {
-    structures(tags, |(key, value)| types::Tag::builder().key(key).value(value).build())
+    non_empty_structures(tags, |(key, value)| types::Tag::builder().key(key).value(value).build())
 }
 
 pub(in crate::sdk) async fn create(ec2: &Client, call: CreateTags) -> Result<(), AwsError> {
     let request = ec2
         .create_tags()
-        .set_resources(list(&call.resources))
+        .set_resources(non_empty_list(&call.resources))
         .set_tags(write(call.tags));
     request
         .send()
@@ -40,7 +40,7 @@ pub(in crate::sdk) async fn create(ec2: &Client, call: CreateTags) -> Result<(),
 pub(in crate::sdk) async fn delete(ec2: &Client, call: DeleteTags) -> Result<(), AwsError> {
     let request = ec2
         .delete_tags()
-        .set_resources(list(&call.resources))
+        .set_resources(non_empty_list(&call.resources))
         .set_tags(write(call.tags));
     request
         .send()

@@ -13,7 +13,7 @@ use crate::{
         },
     },
     sdk::{
-        convert::{list, structures, text},
+        convert::{non_empty_list, non_empty_structures, text_or_empty},
         error,
     },
 };
@@ -24,11 +24,13 @@ macro_rules! attributes {
             let answer = elb.$describe().$arn(&*call.arn).send().await;
             let answer = answer.map_err(|error| error::of(Action::$read_call, error))?;
             let attributes = answer.attributes.unwrap_or_default().into_iter();
-            Ok(attributes.map(|attribute| (text(attribute.key), text(attribute.value))).collect())
+            Ok(attributes
+                .map(|attribute| (text_or_empty(attribute.key), text_or_empty(attribute.value)))
+                .collect())
         }
 
         pub(in crate::sdk) async fn $modify(elb: &Client, call: $write_call) -> Result<(), AwsError> {
-            let attributes = structures(call.attributes, |(key, value)| {
+            let attributes = non_empty_structures(call.attributes, |(key, value)| {
                 types::$attribute::builder().key(key).value(value).build()
             });
             let request = elb.$modify().$arn(&*call.arn).set_attributes(attributes);
@@ -48,7 +50,7 @@ attributes! {
 
 /// Converts tags for a request.
 pub(super) fn write(tags: Tags) -> Option<Vec<types::Tag>> {
-    structures(tags, |(key, value)| types::Tag::builder().key(key).value(value).build())
+    non_empty_structures(tags, |(key, value)| types::Tag::builder().key(key).value(value).build())
 }
 
 pub(in crate::sdk) async fn describe_tags(
@@ -57,15 +59,19 @@ pub(in crate::sdk) async fn describe_tags(
 ) -> Result<Vec<(Box<str>, Tags)>, AwsError> {
     let answer = elb
         .describe_tags()
-        .set_resource_arns(list(&call.arns))
+        .set_resource_arns(non_empty_list(&call.arns))
         .send()
         .await;
     let answer = answer.map_err(|error| error::of(Action::DescribeElbTags, error))?;
     let descriptions = answer.tag_descriptions.unwrap_or_default().into_iter();
     Ok(descriptions
-        .map(|of| {
-            let tags = of.tags.unwrap_or_default().into_iter();
-            (text(of.resource_arn), tags.map(|tag| (text(tag.key), text(tag.value))).collect())
+        .map(|description| {
+            let tags = description.tags.unwrap_or_default().into_iter();
+            (
+                text_or_empty(description.resource_arn),
+                tags.map(|tag| (text_or_empty(tag.key), text_or_empty(tag.value)))
+                    .collect(),
+            )
         })
         .collect())
 }
@@ -73,7 +79,7 @@ pub(in crate::sdk) async fn describe_tags(
 pub(in crate::sdk) async fn add_tags(elb: &Client, call: AddElbTags) -> Result<(), AwsError> {
     let request = elb
         .add_tags()
-        .set_resource_arns(list(&call.arns))
+        .set_resource_arns(non_empty_list(&call.arns))
         .set_tags(write(call.tags));
     request
         .send()
@@ -85,8 +91,8 @@ pub(in crate::sdk) async fn add_tags(elb: &Client, call: AddElbTags) -> Result<(
 pub(in crate::sdk) async fn remove_tags(elb: &Client, call: RemoveElbTags) -> Result<(), AwsError> {
     let request = elb
         .remove_tags()
-        .set_resource_arns(list(&call.arns))
-        .set_tag_keys(list(&call.keys));
+        .set_resource_arns(non_empty_list(&call.arns))
+        .set_tag_keys(non_empty_list(&call.keys));
     request
         .send()
         .await

@@ -2,7 +2,7 @@
 
 use aws_sdk_elasticloadbalancingv2::{Client, types};
 
-use super::{PAGE, attributes_and_tags, is_on, on_off};
+use super::{MAX_PAGE_SIZE, attributes_and_tags, is_on, on_off};
 use crate::{
     api::{
         Action, AwsError, Page,
@@ -13,7 +13,10 @@ use crate::{
         },
     },
     sdk::{
-        convert::{id, list, maybe, structures, text, texts, time, token},
+        convert::{
+            non_empty, non_empty_list, non_empty_structures, required, text_or_empty,
+            texts_or_empty, time,
+        },
         error,
     },
 };
@@ -25,9 +28,9 @@ pub(in crate::sdk) async fn describe(
     const ACTION: Action = Action::DescribeLoadBalancers;
     let request = elb
         .describe_load_balancers()
-        .set_page_size((call.names.is_empty() && call.arns.is_empty()).then_some(PAGE))
-        .set_names(list(&call.names))
-        .set_load_balancer_arns(list(&call.arns))
+        .set_page_size((call.names.is_empty() && call.arns.is_empty()).then_some(MAX_PAGE_SIZE))
+        .set_names(non_empty_list(&call.names))
+        .set_load_balancer_arns(non_empty_list(&call.arns))
         .set_marker(call.token);
     let answer = request
         .send()
@@ -40,7 +43,7 @@ pub(in crate::sdk) async fn describe(
         .map(|from| load_balancer(ACTION, from));
     Ok(Page {
         items: items.collect::<Result<_, _>>()?,
-        next: token(answer.next_marker),
+        next: non_empty(answer.next_marker),
     })
 }
 
@@ -51,9 +54,9 @@ fn load_balancer(action: Action, from: types::LoadBalancer) -> Result<LoadBalanc
         .unwrap_or_default();
     let private_link_rules = from.enforce_security_group_inbound_rules_on_private_link_traffic;
     Ok(LoadBalancer {
-        arn: id(action, from.load_balancer_arn, "a load balancer's ARN")?,
-        name: text(from.load_balancer_name),
-        dns_name: text(from.dns_name),
+        arn: required(action, from.load_balancer_arn, "a load balancer's ARN")?,
+        name: text_or_empty(from.load_balancer_name),
+        dns_name: text_or_empty(from.dns_name),
         kind: from
             .r#type
             .map(|kind| kind.as_str().into())
@@ -62,8 +65,8 @@ fn load_balancer(action: Action, from: types::LoadBalancer) -> Result<LoadBalanc
             .scheme
             .and_then(|scheme| Scheme::parse(scheme.as_str())),
         state: code.and_then(|code| LoadBalancerState::parse(code.as_str())),
-        state_reason: text(reason),
-        vpc: maybe(from.vpc_id),
+        state_reason: text_or_empty(reason),
+        vpc: non_empty(from.vpc_id),
         ip_address_type: from
             .ip_address_type
             .and_then(|families| IpAddressType::parse(families.as_str())),
@@ -73,7 +76,7 @@ fn load_balancer(action: Action, from: types::LoadBalancer) -> Result<LoadBalanc
             .into_iter()
             .map(zone)
             .collect(),
-        security_groups: texts(from.security_groups),
+        security_groups: texts_or_empty(from.security_groups),
         private_link_rules: private_link_rules.and_then(|rules| is_on(&rules)),
         ipv6_source_nat: from
             .enable_prefix_for_ipv6_source_nat
@@ -85,19 +88,19 @@ fn load_balancer(action: Action, from: types::LoadBalancer) -> Result<LoadBalanc
 fn zone(from: types::AvailabilityZone) -> LoadBalancerZone {
     let addresses = from.load_balancer_addresses.unwrap_or_default();
     LoadBalancerZone {
-        zone: text(from.zone_name),
-        subnet: maybe(from.subnet_id),
+        zone: text_or_empty(from.zone_name),
+        subnet: non_empty(from.subnet_id),
         allocations: addresses
             .iter()
-            .filter_map(|address| maybe(address.allocation_id.clone()))
+            .filter_map(|address| non_empty(address.allocation_id.clone()))
             .collect(),
         private_ipv4: addresses
             .iter()
-            .filter_map(|address| maybe(address.private_ipv4_address.clone()))
+            .filter_map(|address| non_empty(address.private_ipv4_address.clone()))
             .collect(),
         ipv6: addresses
             .into_iter()
-            .filter_map(|address| maybe(address.ipv6_address))
+            .filter_map(|address| non_empty(address.ipv6_address))
             .collect(),
     }
 }
@@ -126,8 +129,8 @@ pub(in crate::sdk) async fn create(
         .r#type(types::LoadBalancerTypeEnum::Network)
         .scheme(call.scheme.as_str().into())
         .ip_address_type(call.ip_address_type.as_str().into())
-        .set_subnet_mappings(structures(call.subnets, mapping))
-        .set_security_groups(list(&call.security_groups))
+        .set_subnet_mappings(non_empty_structures(call.subnets, mapping))
+        .set_security_groups(non_empty_list(&call.security_groups))
         .set_enable_prefix_for_ipv6_source_nat(source_nat(call.ipv6_source_nat))
         .set_tags(attributes_and_tags::write(call.tags));
     let answer = request
@@ -154,7 +157,7 @@ pub(in crate::sdk) async fn set_subnets(elb: &Client, call: SetSubnets) -> Resul
     let request = elb
         .set_subnets()
         .load_balancer_arn(&*call.arn)
-        .set_subnet_mappings(structures(call.subnets, mapping))
+        .set_subnet_mappings(non_empty_structures(call.subnets, mapping))
         .set_ip_address_type(
             call.ip_address_type
                 .map(|families| families.as_str().into()),
@@ -190,7 +193,7 @@ pub(in crate::sdk) async fn set_security_groups(
     let request = elb
         .set_security_groups()
         .load_balancer_arn(&*call.arn)
-        .set_security_groups(list(&call.groups))
+        .set_security_groups(non_empty_list(&call.groups))
         .set_enforce_security_group_inbound_rules_on_private_link_traffic(
             call.private_link_rules.map(|on| on_off(on).into()),
         );

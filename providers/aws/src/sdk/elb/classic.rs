@@ -1,8 +1,9 @@
-//! Classic load balancers: the requests to maintain and delete those that upstream created.
+//! Classic load balancers: the requests to maintain and delete those that cloud-provider-aws
+//! created.
 
 use aws_sdk_elasticloadbalancing::{Client, types};
 
-use super::PAGE;
+use super::MAX_PAGE_SIZE;
 use crate::{
     api::{
         Action, AwsError, InstanceId, Page, Tags,
@@ -12,7 +13,10 @@ use crate::{
         },
     },
     sdk::{
-        convert::{id, list, maybe, structures, text, texts, time, token},
+        convert::{
+            non_empty, non_empty_list, non_empty_structures, required, text_or_empty,
+            texts_or_empty, time,
+        },
         error,
     },
 };
@@ -21,35 +25,34 @@ pub(in crate::sdk) async fn describe(
     classic: &Client,
     call: DescribeClassic,
 ) -> Result<Page<ClassicLoadBalancer>, AwsError> {
-    const ACTION: Action = Action::DescribeClassic;
     let request = classic
         .describe_load_balancers()
-        .set_page_size(call.names.is_empty().then_some(PAGE))
-        .set_load_balancer_names(list(&call.names))
+        .set_page_size(call.names.is_empty().then_some(MAX_PAGE_SIZE))
+        .set_load_balancer_names(non_empty_list(&call.names))
         .set_marker(call.token);
     let answer = request
         .send()
         .await
-        .map_err(|error| error::of(ACTION, error))?;
+        .map_err(|error| error::of(Action::DescribeClassic, error))?;
     let items = answer
         .load_balancer_descriptions
         .unwrap_or_default()
         .into_iter()
-        .map(|from| {
-            let instances = from.instances.unwrap_or_default().into_iter();
-            Ok(ClassicLoadBalancer {
-                name: id(ACTION, from.load_balancer_name, "a load balancer's name")?,
-                dns_name: text(from.dns_name),
-                instances: instances
-                    .filter_map(|instance| maybe(instance.instance_id))
-                    .collect(),
-                security_groups: texts(from.security_groups),
-                created: time(from.created_time),
-            })
-        });
-    Ok(Page {
-        items: items.collect::<Result<_, _>>()?,
-        next: token(answer.next_marker),
+        .map(load_balancer)
+        .collect::<Result<_, _>>()?;
+    Ok(Page { items, next: non_empty(answer.next_marker) })
+}
+
+fn load_balancer(from: types::LoadBalancerDescription) -> Result<ClassicLoadBalancer, AwsError> {
+    let instances = from.instances.unwrap_or_default().into_iter();
+    Ok(ClassicLoadBalancer {
+        name: required(Action::DescribeClassic, from.load_balancer_name, "a load balancer's name")?,
+        dns_name: text_or_empty(from.dns_name),
+        instances: instances
+            .filter_map(|instance| non_empty(instance.instance_id))
+            .collect(),
+        security_groups: texts_or_empty(from.security_groups),
+        created: time(from.created_time),
     })
 }
 
@@ -59,17 +62,18 @@ pub(in crate::sdk) async fn describe_tags(
 ) -> Result<Vec<(Box<str>, Tags)>, AwsError> {
     let answer = classic
         .describe_tags()
-        .set_load_balancer_names(list(&call.names))
+        .set_load_balancer_names(non_empty_list(&call.names))
         .send()
         .await;
     let answer = answer.map_err(|error| error::of(Action::DescribeClassicTags, error))?;
     let descriptions = answer.tag_descriptions.unwrap_or_default().into_iter();
     Ok(descriptions
-        .map(|of| {
-            let tags = of.tags.unwrap_or_default().into_iter();
+        .map(|description| {
+            let tags = description.tags.unwrap_or_default().into_iter();
             (
-                text(of.load_balancer_name),
-                tags.map(|tag| (tag.key.into(), text(tag.value))).collect(),
+                text_or_empty(description.load_balancer_name),
+                tags.map(|tag| (tag.key.into(), text_or_empty(tag.value)))
+                    .collect(),
             )
         })
         .collect())
@@ -86,7 +90,7 @@ pub(in crate::sdk) async fn register(
     let request = classic
         .register_instances_with_load_balancer()
         .load_balancer_name(call.name)
-        .set_instances(structures(&call.instances, instance));
+        .set_instances(non_empty_structures(&call.instances, instance));
     request
         .send()
         .await
@@ -101,7 +105,7 @@ pub(in crate::sdk) async fn deregister(
     let request = classic
         .deregister_instances_from_load_balancer()
         .load_balancer_name(call.name)
-        .set_instances(structures(&call.instances, instance));
+        .set_instances(non_empty_structures(&call.instances, instance));
     request
         .send()
         .await

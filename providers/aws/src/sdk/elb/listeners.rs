@@ -13,7 +13,7 @@ use crate::{
         },
     },
     sdk::{
-        convert::{count, id, maybe, structures, token},
+        convert::{count_or_zero, non_empty, non_empty_structures, required},
         error,
     },
 };
@@ -38,20 +38,20 @@ pub(in crate::sdk) async fn describe(
         .map(|from| listener(ACTION, from));
     Ok(Page {
         items: items.collect::<Result<_, _>>()?,
-        next: token(answer.next_marker),
+        next: non_empty(answer.next_marker),
     })
 }
 
 fn listener(action: Action, from: types::Listener) -> Result<Listener, AwsError> {
     let certificate = from.certificates.unwrap_or_default().into_iter().next();
     Ok(Listener {
-        arn: id(action, from.listener_arn, "a listener's ARN")?,
-        port: count(from.port),
+        arn: required(action, from.listener_arn, "a listener's ARN")?,
+        port: count_or_zero(from.port),
         protocol: from
             .protocol
             .and_then(|protocol| ElbProtocol::parse(protocol.as_str())),
-        certificate: certificate.and_then(|certificate| maybe(certificate.certificate_arn)),
-        ssl_policy: maybe(from.ssl_policy),
+        certificate: certificate.and_then(|certificate| non_empty(certificate.certificate_arn)),
+        ssl_policy: non_empty(from.ssl_policy),
         alpn_policy: from
             .alpn_policy
             .unwrap_or_default()
@@ -106,7 +106,7 @@ macro_rules! with_spec {
             .port(port.get().into())
             .protocol(protocol.as_str().into())
             .default_actions(forward)
-            .set_certificates(structures(certificate, self::certificate))
+            .set_certificates(non_empty_structures(certificate, self::certificate))
             .set_ssl_policy(ssl_policy.map(String::from))
             .set_alpn_policy(alpn_policy.map(|policy| vec![policy.into()]))
     }};
@@ -160,7 +160,7 @@ pub(in crate::sdk) async fn describe_certificates(
     let request = elb
         .describe_listener_certificates()
         .listener_arn(&*call.arn)
-        .page_size(super::PAGE);
+        .page_size(super::MAX_PAGE_SIZE);
     let answer = request
         .send()
         .await
@@ -170,12 +170,12 @@ pub(in crate::sdk) async fn describe_certificates(
         .unwrap_or_default()
         .into_iter()
         .map(|from| {
-            let arn = id(ACTION, from.certificate_arn, "a certificate's ARN")?;
+            let arn = required(ACTION, from.certificate_arn, "a certificate's ARN")?;
             Ok(Certificate { arn, default: from.is_default == Some(true) })
         });
     Ok(Page {
         items: items.collect::<Result<_, _>>()?,
-        next: token(answer.next_marker),
+        next: non_empty(answer.next_marker),
     })
 }
 
@@ -183,7 +183,7 @@ pub(in crate::sdk) async fn add_certificates(
     elb: &Client,
     call: AddListenerCertificates,
 ) -> Result<(), AwsError> {
-    let certificates = structures(call.certificates, certificate);
+    let certificates = non_empty_structures(call.certificates, certificate);
     let request = elb
         .add_listener_certificates()
         .listener_arn(&*call.arn)
@@ -199,7 +199,7 @@ pub(in crate::sdk) async fn remove_certificates(
     elb: &Client,
     call: RemoveListenerCertificates,
 ) -> Result<(), AwsError> {
-    let certificates = structures(call.certificates, certificate);
+    let certificates = non_empty_structures(call.certificates, certificate);
     let request = elb
         .remove_listener_certificates()
         .listener_arn(&*call.arn)

@@ -7,7 +7,7 @@ pub(super) mod listeners;
 pub(super) mod targets;
 
 /// Maximum number of objects per page.
-const PAGE: i32 = 400;
+const MAX_PAGE_SIZE: i32 = 400;
 
 /// Converts a boolean to AWS' `on` or `off`.
 fn on_off(on: bool) -> &'static str {

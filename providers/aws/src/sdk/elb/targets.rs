@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 
 use aws_sdk_elasticloadbalancingv2::{Client, types};
 
-use super::{PAGE, attributes_and_tags};
+use super::{MAX_PAGE_SIZE, attributes_and_tags};
 use crate::{
     api::{
         Action, AwsError, Page,
@@ -16,7 +16,10 @@ use crate::{
         },
     },
     sdk::{
-        convert::{count, id, list, maybe, structures, text, texts, token},
+        convert::{
+            count_or_zero, non_empty, non_empty_list, non_empty_structures, required,
+            text_or_empty, texts_or_empty,
+        },
         error,
     },
 };
@@ -29,10 +32,10 @@ pub(in crate::sdk) async fn describe(
     let all = call.load_balancer.is_none() && call.arns.is_empty() && call.names.is_empty();
     let request = elb
         .describe_target_groups()
-        .set_page_size(all.then_some(PAGE))
+        .set_page_size(all.then_some(MAX_PAGE_SIZE))
         .set_load_balancer_arn(call.load_balancer.map(|arn| arn.to_string()))
-        .set_target_group_arns(list(&call.arns))
-        .set_names(list(&call.names))
+        .set_target_group_arns(non_empty_list(&call.arns))
+        .set_names(non_empty_list(&call.names))
         .set_marker(call.token);
     let answer = request
         .send()
@@ -45,20 +48,20 @@ pub(in crate::sdk) async fn describe(
         .map(|from| target_group(ACTION, from));
     Ok(Page {
         items: items.collect::<Result<_, _>>()?,
-        next: token(answer.next_marker),
+        next: non_empty(answer.next_marker),
     })
 }
 
 fn target_group(action: Action, mut from: types::TargetGroup) -> Result<TargetGroup, AwsError> {
     Ok(TargetGroup {
-        arn: id(action, from.target_group_arn.take(), "a target group's ARN")?,
-        name: text(from.target_group_name.take()),
+        arn: required(action, from.target_group_arn.take(), "a target group's ARN")?,
+        name: text_or_empty(from.target_group_name.take()),
         protocol: from
             .protocol
             .take()
             .and_then(|protocol| ElbProtocol::parse(protocol.as_str())),
-        port: count(from.port),
-        vpc: maybe(from.vpc_id.take()),
+        port: count_or_zero(from.port),
+        vpc: non_empty(from.vpc_id.take()),
         target_type: from
             .target_type
             .take()
@@ -67,7 +70,7 @@ fn target_group(action: Action, mut from: types::TargetGroup) -> Result<TargetGr
             .ip_address_type
             .take()
             .and_then(|family| IpAddressType::parse(family.as_str())),
-        load_balancers: texts(from.load_balancer_arns.take()),
+        load_balancers: texts_or_empty(from.load_balancer_arns.take()),
         health_check: health_check(from),
     })
 }
@@ -80,12 +83,14 @@ fn health_check(from: types::TargetGroup) -> Option<HealthCheck> {
     Some(HealthCheck {
         protocol: HealthProtocol::parse(from.health_check_protocol?.as_str())?,
         port,
-        path: maybe(from.health_check_path),
-        interval: count(from.health_check_interval_seconds),
-        timeout: count(from.health_check_timeout_seconds),
-        healthy: count(from.healthy_threshold_count),
-        unhealthy: count(from.unhealthy_threshold_count),
-        matcher: from.matcher.and_then(|matcher| maybe(matcher.http_code)),
+        path: non_empty(from.health_check_path),
+        interval: count_or_zero(from.health_check_interval_seconds),
+        timeout: count_or_zero(from.health_check_timeout_seconds),
+        healthy: count_or_zero(from.healthy_threshold_count),
+        unhealthy: count_or_zero(from.unhealthy_threshold_count),
+        matcher: from
+            .matcher
+            .and_then(|matcher| non_empty(matcher.http_code)),
     })
 }
 
@@ -171,45 +176,46 @@ pub(in crate::sdk) async fn health(
     elb: &Client,
     call: DescribeTargetHealth,
 ) -> Result<Vec<TargetHealth>, AwsError> {
-    const ACTION: Action = Action::DescribeTargetHealth;
     let answer = elb
         .describe_target_health()
         .target_group_arn(&*call.arn)
         .send()
         .await;
-    let answer = answer.map_err(|error| error::of(ACTION, error))?;
+    let answer = answer.map_err(|error| error::of(Action::DescribeTargetHealth, error))?;
     let targets = answer
         .target_health_descriptions
         .unwrap_or_default()
-        .into_iter()
-        .map(|from| {
-            let target = from
-                .target
-                .ok_or_else(|| error::unreadable(ACTION, "a target is missing"))?;
-            let (state, reason) = from
-                .target_health
-                .map(|health| (health.state, health.reason))
-                .unwrap_or_default();
-            Ok(TargetHealth {
-                target: Target {
-                    id: id(ACTION, target.id, "a target's ID")?,
-                    port: count(target.port),
-                    zone: maybe(target.availability_zone),
-                },
-                state: state.map(|state| state.as_str().into()).unwrap_or_default(),
-                reason: reason
-                    .map(|reason| reason.as_str().into())
-                    .unwrap_or_default(),
-            })
-        });
-    targets.collect()
+        .into_iter();
+    targets.map(target_health).collect()
 }
 
-fn target(of: Target) -> types::TargetDescription {
+fn target_health(from: types::TargetHealthDescription) -> Result<TargetHealth, AwsError> {
+    const ACTION: Action = Action::DescribeTargetHealth;
+    let target = from
+        .target
+        .ok_or_else(|| error::unreadable(ACTION, "a target is missing"))?;
+    let (state, reason) = from
+        .target_health
+        .map(|health| (health.state, health.reason))
+        .unwrap_or_default();
+    Ok(TargetHealth {
+        target: Target {
+            id: required(ACTION, target.id, "a target's ID")?,
+            port: count_or_zero(target.port),
+            zone: non_empty(target.availability_zone),
+        },
+        state: state.map(|state| state.as_str().into()).unwrap_or_default(),
+        reason: reason
+            .map(|reason| reason.as_str().into())
+            .unwrap_or_default(),
+    })
+}
+
+fn target(target: Target) -> types::TargetDescription {
     types::TargetDescription::builder()
-        .id(of.id)
-        .port(of.port.into())
-        .set_availability_zone(of.zone.map(String::from))
+        .id(target.id)
+        .port(target.port.into())
+        .set_availability_zone(target.zone.map(String::from))
         .build()
 }
 
@@ -217,7 +223,7 @@ pub(in crate::sdk) async fn register(elb: &Client, call: RegisterTargets) -> Res
     let request = elb
         .register_targets()
         .target_group_arn(&*call.arn)
-        .set_targets(structures(call.targets, target));
+        .set_targets(non_empty_structures(call.targets, target));
     request
         .send()
         .await
@@ -232,7 +238,7 @@ pub(in crate::sdk) async fn deregister(
     let request = elb
         .deregister_targets()
         .target_group_arn(&*call.arn)
-        .set_targets(structures(call.targets, target));
+        .set_targets(non_empty_structures(call.targets, target));
     request
         .send()
         .await
