@@ -33,7 +33,9 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// a start with 1,000 nodes took 138 calls, most of them for a handful of nodes.
 const MAX_WINDOWS: u32 = 10;
 
+/// The answer to one query.
 type DescribeResult = Result<InstanceStatus, CloudError>;
+/// Queries, each with the channels for its answer.
 type Batch = Vec<(InstanceQuery, Vec<oneshot::Sender<DescribeResult>>)>;
 
 enum BatchRequest {
@@ -56,11 +58,8 @@ pub struct InstanceBatcher {
 #[must_use = "queries are answered only while the driver runs"]
 pub struct InstanceBatcherDriver {
     requests: mpsc::UnboundedReceiver<BatchRequest>,
-    provider: Arc<dyn CloudProvider>,
     limits: BatchLimits,
-    op: Op,
-    metrics: CloudMetrics,
-    records: Arc<InstanceRecords>,
+    sender: BatchSender,
 }
 
 impl InstanceBatcher {
@@ -72,17 +71,14 @@ impl InstanceBatcher {
         metrics: CloudMetrics,
     ) -> Option<(Self, InstanceBatcherDriver)> {
         let limits = provider.instances()?.limits();
-        let (sender, requests) = mpsc::unbounded_channel();
+        let (request_sender, requests) = mpsc::unbounded_channel();
         let records = Arc::new(InstanceRecords::default());
         let driver = InstanceBatcherDriver {
             requests,
-            provider,
             limits,
-            op,
-            metrics,
-            records: records.clone(),
+            sender: BatchSender { provider, op, metrics, records: records.clone() },
         };
-        Some((Self { requests: sender, limits, records }, driver))
+        Some((Self { requests: request_sender, limits, records }, driver))
     }
 
     /// Queries one node, together with other queries that arrive within the provider's window.
@@ -178,7 +174,7 @@ impl InstanceBatcherDriver {
                 // Biased, so that a batch that is due takes along the queries that have already
                 // arrived.
                 biased;
-                () = self.op.cancelled() => break,
+                () = self.sender.op.cancelled() => break,
                 request = self.requests.recv(), if open && pending.accepts(self.limits) => match request {
                     Some(request) => pending.add(request),
                     None => open = false,
@@ -188,7 +184,7 @@ impl InstanceBatcherDriver {
                 }
                 () = batch_is_due => {
                     let batch = pending.take();
-                    calls.push(send(&self.provider, &self.op, &self.metrics, &self.records, throttle.generation(), batch));
+                    calls.push(self.sender.send_batch(throttle.generation(), batch));
                 }
             }
         }
@@ -279,135 +275,138 @@ struct FinishedCall {
     throttled: Option<CloudError>,
 }
 
-/// Sends a batch and distributes the answers.
-async fn send(
-    provider: &Arc<dyn CloudProvider>,
-    op: &Op,
-    metrics: &CloudMetrics,
-    records: &InstanceRecords,
-    generation: u64,
-    batch: Batch,
-) -> FinishedCall {
-    // All receivers of a query may be dropped, because workers were cancelled while the batch was
-    // queued.
-    let batch: Batch = batch
-        .into_iter()
-        .filter(|(_, replies)| replies.iter().any(|r| !r.is_closed()))
-        .collect();
-    if batch.is_empty() {
-        return FinishedCall { generation, throttled: None };
-    }
-    let (queries, replies): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-    let answers = call(provider, op, metrics, &queries).await;
-    for (query, answer) in queries.iter().zip(&answers) {
-        records.record(&query.node, answer);
-    }
-    let throttled = answers
-        .iter()
-        .filter_map(|a| a.as_ref().err())
-        .find(|e| e.kind() == ErrorKind::Throttled)
-        .cloned();
-    for (answer, replies) in answers.into_iter().zip(replies) {
-        for reply in replies {
-            // A receiver that was dropped needs no answer.
-            let _ = reply.send(answer.clone());
-        }
-    }
-    FinishedCall { generation, throttled }
+/// Sends batches to the provider.
+struct BatchSender {
+    provider: Arc<dyn CloudProvider>,
+    op: Op,
+    metrics: CloudMetrics,
+    records: Arc<InstanceRecords>,
 }
 
-/// Queries the provider. Returns one answer for each query.
-async fn call(
-    provider: &Arc<dyn CloudProvider>,
-    op: &Op,
-    metrics: &CloudMetrics,
-    queries: &[InstanceQuery],
-) -> Vec<DescribeResult> {
-    let Some(instances) = provider.instances() else {
-        return vec![
-            Err(CloudError::new(ErrorKind::NotImplemented, "provider has no instances"));
-            queries.len()
-        ];
-    };
-    // A bug may make the provider panic because of a single node, which must not affect the other
-    // nodes of the batch. Therefore split the batch in halves until that node is alone.
-    let mut answers = Vec::with_capacity(queries.len());
-    let mut parts = vec![queries];
-    while let Some(part) = parts.pop() {
-        let DescribeOutcome { answers: described, panicked } =
-            describe(instances, op, metrics, part).await;
-        if panicked && part.len() > 1 {
-            let (first, second) = part.split_at(part.len() / 2);
-            parts.extend([second, first]);
-            continue;
+impl BatchSender {
+    /// Sends a batch, records the answers, and distributes them to their receivers.
+    async fn send_batch(&self, generation: u64, batch: Batch) -> FinishedCall {
+        // All receivers of a query may be dropped, because workers were cancelled while the batch
+        // was queued.
+        let batch: Batch = batch
+            .into_iter()
+            .filter(|(_, replies)| replies.iter().any(|reply| !reply.is_closed()))
+            .collect();
+        if batch.is_empty() {
+            return FinishedCall { generation, throttled: None };
         }
-        // Send no further requests to a cloud that throttles.
-        let throttled_or_canceled = described
+        let (queries, replies): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+        let answers = self.query_isolating_panics(&queries).await;
+        for (query, answer) in queries.iter().zip(&answers) {
+            self.records.record(&query.node, answer);
+        }
+        let throttled = answers
             .iter()
             .filter_map(|answer| answer.as_ref().err())
-            .find(|error| matches!(error.kind(), ErrorKind::Throttled | ErrorKind::Canceled))
+            .find(|error| error.kind() == ErrorKind::Throttled)
             .cloned();
-        answers.extend(described);
-        if let Some(error) = throttled_or_canceled {
-            answers.resize(queries.len(), Err(error));
-            break;
+        for (answer, replies) in answers.into_iter().zip(replies) {
+            for reply in replies {
+                // A receiver that was dropped needs no answer.
+                let _ = reply.send(answer.clone());
+            }
+        }
+        FinishedCall { generation, throttled }
+    }
+
+    /// Queries the provider. Returns one answer for each query.
+    ///
+    /// A bug may make the provider panic because of a single node, which must not affect the other
+    /// nodes of the batch. Therefore the batch is split in halves until that node is alone.
+    async fn query_isolating_panics(&self, queries: &[InstanceQuery]) -> Vec<DescribeResult> {
+        let Some(instances) = self.provider.instances() else {
+            let error = CloudError::new(ErrorKind::NotImplemented, "provider has no instances");
+            return vec![Err(error); queries.len()];
+        };
+        let mut answers = Vec::with_capacity(queries.len());
+        let mut parts = vec![queries];
+        while let Some(part) = parts.pop() {
+            let call = self.call_provider(instances, part).await;
+            if call.panicked && part.len() > 1 {
+                let (first, second) = part.split_at(part.len() / 2);
+                parts.extend([second, first]);
+                continue;
+            }
+            // Send no further requests to a cloud that throttles.
+            let throttled_or_canceled = call
+                .answers
+                .iter()
+                .filter_map(|answer| answer.as_ref().err())
+                .find(|error| matches!(error.kind(), ErrorKind::Throttled | ErrorKind::Canceled))
+                .cloned();
+            answers.extend(call.answers);
+            if let Some(error) = throttled_or_canceled {
+                answers.resize(queries.len(), Err(error));
+                break;
+            }
+        }
+        answers
+    }
+
+    /// Calls the provider once, with a timeout, and measures the call.
+    async fn call_provider(
+        &self,
+        instances: &dyn Instances,
+        queries: &[InstanceQuery],
+    ) -> CallOutcome {
+        let started = Instant::now();
+        let op = self.op.clone().for_call(started + CALL_TIMEOUT);
+        let mut panicked = false;
+        let call = async {
+            caught(instances.describe(&op, queries))
+                .await
+                .unwrap_or_else(|panic| {
+                    panicked = true;
+                    Err(operation::panicked(&panic))
+                })
+        };
+        let result = op
+            .run(call)
+            .instrument(call_span("describe_instances"))
+            .await
+            .map_err(|error| {
+                op.as_timeout(error, || format!("no answer about {} instances", queries.len()))
+            })
+            .and_then(|answers| expect_count(answers, queries.len()));
+        self.metrics.observe_batch(
+            "describe_instances",
+            queries.len(),
+            started.elapsed(),
+            result.as_ref().err(),
+        );
+        CallOutcome {
+            answers: result.unwrap_or_else(|error| vec![Err(error); queries.len()]),
+            panicked,
         }
     }
-    answers
 }
 
-/// The result of one call.
-struct DescribeOutcome {
+/// The outcome of one call of the provider.
+struct CallOutcome {
     /// The answers, one for each query.
     answers: Vec<DescribeResult>,
     /// True if the provider panicked. Every answer is then an error.
     panicked: bool,
 }
 
-/// Creates one call.
-async fn describe(
-    instances: &dyn Instances,
-    op: &Op,
-    metrics: &CloudMetrics,
-    queries: &[InstanceQuery],
-) -> DescribeOutcome {
-    let started = Instant::now();
-    let op = op.clone().for_call(started + CALL_TIMEOUT);
-    let mut panicked = false;
-    let call = async {
-        caught(instances.describe(&op, queries))
-            .await
-            .unwrap_or_else(|panic| {
-                panicked = true;
-                Err(operation::panicked(&panic))
-            })
-    };
-    let outcome = op
-        .run(call)
-        .instrument(call_span("describe_instances"))
-        .await;
-    let outcome = outcome.map_err(|error| {
-        op.as_timeout(error, || format!("no answer about {} instances", queries.len()))
-    });
-    let outcome = match outcome {
-        // The answers cannot be assigned to the nodes, so ignore all of them.
-        Ok(answers) if answers.len() != queries.len() => Err(CloudError::transient(format!(
-            "provider answered {} of {} instance queries",
-            answers.len(),
-            queries.len()
-        ))),
-        outcome => outcome,
-    };
-    metrics.observe_batch(
-        "describe_instances",
-        queries.len(),
-        started.elapsed(),
-        outcome.as_ref().err(),
-    );
-    DescribeOutcome {
-        answers: outcome.unwrap_or_else(|error| vec![Err(error); queries.len()]),
-        panicked,
+/// Returns the answers if there are as many as queries. Otherwise they cannot be assigned to the
+/// nodes, and all of them are ignored.
+fn expect_count(
+    answers: Vec<DescribeResult>,
+    queries: usize,
+) -> Result<Vec<DescribeResult>, CloudError> {
+    if answers.len() == queries {
+        return Ok(answers);
     }
+    Err(CloudError::transient(format!(
+        "provider answered {} of {queries} instance queries",
+        answers.len()
+    )))
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ use crate::{
 mod tests;
 
 /// A difference between two states of a cache.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub enum Change<T> {
     /// The object is new.
     Added(Arc<T>),
@@ -53,16 +53,6 @@ impl<T> Clone for Change<T> {
             Self::Added(new) => Self::Added(new.clone()),
             Self::Updated { old, new } => Self::Updated { old: old.clone(), new: new.clone() },
             Self::Deleted(old) => Self::Deleted(old.clone()),
-        }
-    }
-}
-
-impl<T: PartialEq> PartialEq for Change<T> {
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Added(a), Self::Added(b)) | (Self::Deleted(a), Self::Deleted(b)) => a == b,
-            (Self::Updated { old, new }, Self::Updated { old: o, new: n }) => old == o && new == n,
-            _ => false,
         }
     }
 }
@@ -262,7 +252,9 @@ impl<T: CachedObject> ListSnapshot<T> {
     /// objects, because each object that seems to be missing may be this one.
     pub(crate) fn add_unreadable(&mut self, key: Option<String>) {
         match key {
-            Some(key) => drop(self.unreadable.insert(key)),
+            Some(key) => {
+                self.unreadable.insert(key);
+            }
             None => self.has_unidentified = true,
         }
     }

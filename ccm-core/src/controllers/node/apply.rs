@@ -16,12 +16,13 @@ use crate::{
     runtime::api::{ApiClient, ApiError, Patch, PatchOp, Patched, Subresource, escape_pointer},
 };
 
-/// The maximum number of attempts to write a node that other clients keep changing, as upstream.
+/// The maximum number of attempts to write a node that other clients keep changing, as in
+/// k8s.io/cloud-provider.
 const MAX_ATTEMPTS: usize = 20;
 /// The minimum delay between two attempts. Up to the same amount is added at random.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// The outcome of an initialisation.
+/// The result of an initialisation without an error.
 #[derive(Debug)]
 pub(crate) enum InitializeOutcome {
     /// The node was initialised. Contains the cloud's labels that were not written.
@@ -30,7 +31,7 @@ pub(crate) enum InitializeOutcome {
     NotNeeded,
 }
 
-/// An error of an initialisation after the cloud answered.
+/// Why a node could not be initialised although the cloud answered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NodeWriteError {
     #[error(transparent)]
@@ -49,50 +50,70 @@ pub(crate) enum NodeWriteError {
 pub(crate) async fn initialize(
     api: &ApiClient,
     fields: &NodeFields,
-    writes: &Semaphore,
+    write_permits: &Semaphore,
     network: Option<&NetworkConditions>,
     node: &Arc<NodeView>,
-    meta: &InstanceMetadata,
+    metadata: &InstanceMetadata,
 ) -> Result<InitializeOutcome, NodeWriteError> {
     let mut node = node.clone();
-    for attempt in 1.. {
-        let result = {
-            let _permit = writes.acquire().await;
-            initialize_once(api, network, &node, meta).await
-        };
-        match result {
-            Ok(dropped) => return Ok(InitializeOutcome::Done(dropped)),
-            Err(NodeWriteError::Api(error)) if error.is_not_found() => {
-                return Ok(InitializeOutcome::NotNeeded);
-            }
-            // The node changed meanwhile.
-            Err(NodeWriteError::Api(error)) if error.is_conflict() && attempt < MAX_ATTEMPTS => {}
-            Err(error) => return Err(error),
+    for _ in 1..MAX_ATTEMPTS {
+        match initialize_once(api, write_permits, network, &node, metadata).await {
+            // Another client changed the node meanwhile.
+            Err(NodeWriteError::Api(error)) if error.is_conflict() => {}
+            result => return result,
         }
-        // Read the node again. Retry only if it is the same node and still not initialised.
         tokio::time::sleep(RETRY_DELAY.mul_f64(rand::random_range(1.0..2.0))).await;
-        match api.get_node(&node.name, fields).await {
-            Ok(fresh) if fresh.uid == node.uid && fresh.is_uninitialized() && !fresh.deleting => {
-                if fresh.provider_id != node.provider_id {
-                    return Err(NodeWriteError::NodeReplaced);
-                }
-                node = Arc::new(fresh);
-            }
-            Ok(_) => return Ok(InitializeOutcome::NotNeeded),
-            Err(error) if error.is_not_found() => return Ok(InitializeOutcome::NotNeeded),
-            Err(error) => return Err(error.into()),
+        match reread(api, fields, &node).await? {
+            Some(fresh) => node = Arc::new(fresh),
+            None => return Ok(InitializeOutcome::NotNeeded),
         }
     }
-    Ok(InitializeOutcome::NotNeeded)
+    // The last attempt, whose conflict is an error.
+    initialize_once(api, write_permits, network, &node, metadata).await
 }
 
+/// Reads a node again after a conflict. Returns `None` if it needs no initialisation any more: it
+/// was initialised, deleted or replaced.
+async fn reread(
+    api: &ApiClient,
+    fields: &NodeFields,
+    node: &NodeView,
+) -> Result<Option<NodeView>, NodeWriteError> {
+    match api.get_node(&node.name, fields).await {
+        Ok(fresh) if fresh.uid != node.uid || !fresh.is_uninitialized() || fresh.deleting => {
+            Ok(None)
+        }
+        Ok(fresh) if fresh.provider_id != node.provider_id => Err(NodeWriteError::NodeReplaced),
+        Ok(fresh) => Ok(Some(fresh)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes one attempt to initialise a node. A node that does not exist needs none.
 async fn initialize_once(
+    api: &ApiClient,
+    write_permits: &Semaphore,
+    network: Option<&NetworkConditions>,
+    node: &NodeView,
+    metadata: &InstanceMetadata,
+) -> Result<InitializeOutcome, NodeWriteError> {
+    let _permit = write_permits.acquire().await;
+    match write_initialization(api, network, node, metadata).await {
+        Ok(dropped) => Ok(InitializeOutcome::Done(dropped)),
+        Err(NodeWriteError::Api(error)) if error.is_not_found() => Ok(InitializeOutcome::NotNeeded),
+        Err(error) => Err(error),
+    }
+}
+
+/// Plans and writes the initialisation of a node. Returns the labels that were not written.
+async fn write_initialization(
     api: &ApiClient,
     network: Option<&NetworkConditions>,
     node: &NodeView,
-    meta: &InstanceMetadata,
+    metadata: &InstanceMetadata,
 ) -> Result<Vec<labels::DroppedLabel>, NodeWriteError> {
-    let mut plan = plan_initialization(node, meta)?;
+    let mut plan = plan_initialization(node, metadata)?;
     let mut base = node.clone();
     if let Some(addresses) = plan.addresses.take() {
         let patched = patch_addresses(api, network, node, &addresses).await?;
@@ -100,7 +121,7 @@ async fn initialize_once(
         update_from_patch(&mut base, patched);
         if plan.change.requires_unchanged_node {
             // Plan the labels again, with the current labels from the response.
-            let InitializationPlan { change, dropped, .. } = plan_initialization(&base, meta)?;
+            let InitializationPlan { change, dropped, .. } = plan_initialization(&base, metadata)?;
             plan.change = change;
             plan.dropped = dropped;
         }

@@ -86,8 +86,8 @@ pub struct NodeController {
     instances: InstanceBatcher,
     metrics: NodeMetrics,
     queue: WorkQueue<Arc<str>>,
-    writes: Semaphore,
-    status_writes: Semaphore,
+    write_permits: Semaphore,
+    status_write_permits: Semaphore,
     event_dedup: EventDeduplicator,
     network_conditions: Option<NetworkConditions>,
     started_at: Instant,
@@ -113,8 +113,8 @@ impl NodeController {
             }
         });
         // Limit the writes in flight, separately for syncs and for the periodic update.
-        let writes = Semaphore::new(config.concurrent_syncs.max(MIN_CONCURRENT_WRITES));
-        let status_writes =
+        let write_permits = Semaphore::new(config.concurrent_syncs.max(MIN_CONCURRENT_WRITES));
+        let status_write_permits =
             Semaphore::new(config.concurrent_status_updates.max(MIN_CONCURRENT_WRITES));
         Ok(Self {
             ctx,
@@ -122,8 +122,8 @@ impl NodeController {
             instances,
             metrics,
             queue,
-            writes,
-            status_writes,
+            write_permits,
+            status_write_permits,
             event_dedup: EventDeduplicator::default(),
             network_conditions: None,
             started_at: Instant::now(),
@@ -272,7 +272,7 @@ impl NodeController {
         let outcome = apply::initialize(
             &self.ctx.api,
             &self.ctx.node_fields,
-            &self.writes,
+            &self.write_permits,
             self.network_conditions.as_ref(),
             node,
             &meta,
@@ -312,7 +312,7 @@ impl NodeController {
         if copies.is_empty() {
             return Ok(());
         }
-        let _permit = self.writes.acquire().await;
+        let _permit = self.write_permits.acquire().await;
         match apply::patch_label_copies(&self.ctx.api, node, copies).await {
             Ok(()) => self
                 .metrics

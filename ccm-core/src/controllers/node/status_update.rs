@@ -108,7 +108,7 @@ impl NodeController {
         }
         match plan::plan_addresses(&node, &meta.addresses) {
             Ok(Some(addresses)) => {
-                let _permit = self.status_writes.acquire().await;
+                let _permit = self.status_write_permits.acquire().await;
                 let network = self.network_conditions.as_ref();
                 let result =
                     apply::patch_addresses(&self.ctx.api, network, &node, &addresses).await;
@@ -146,7 +146,7 @@ impl NodeController {
                 .controller_metrics
                 .count_skipped_write(SkippedWrite::NodeLabels);
         } else {
-            let _permit = self.status_writes.acquire().await;
+            let _permit = self.status_write_permits.acquire().await;
             let result = apply::patch_node(&self.ctx.api, node, &change).await;
             self.record_result(node, NodeOperation::Labels, result);
         }

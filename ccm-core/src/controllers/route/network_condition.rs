@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// The maximum number of condition writes in flight. Upstream has no limit.
+/// The maximum number of condition writes in flight. k8s.io/cloud-provider has no limit.
 const MAX_WRITES: usize = 16;
 /// The back-off after a condition could not be written.
 const BACKOFF: Backoff = Backoff {
@@ -71,7 +71,7 @@ struct UnconfirmedWrite {
 #[derive(Debug)]
 pub(crate) enum ConditionAction {
     /// Do nothing, because the condition is as desired or not decided yet.
-    None,
+    UpToDate,
     /// Check the condition again after this time.
     RetryAfter(Duration),
     /// Write the condition.
@@ -137,7 +137,7 @@ impl NetworkConditions {
     pub(crate) fn next_action(&self, node: &NodeView) -> ConditionAction {
         let mut table = self.table.lock();
         let Some(entry) = pending_entry(&mut table, node) else {
-            return ConditionAction::None;
+            return ConditionAction::UpToDate;
         };
         let wait = entry.watch_confirm_wait(node);
         if !wait.is_zero() {
@@ -224,7 +224,7 @@ impl ConditionPatch {
     /// Builds the condition for the patch.
     ///
     /// It has no `lastTransitionTime` if only the reason changes, so that the API server keeps the
-    /// old time. Upstream resets the time.
+    /// old time. k8s.io/cloud-provider resets the time.
     pub(crate) fn condition(&self) -> Value {
         // Round to seconds, because `metav1.Time` has no fractions.
         let now = self.now.round(Unit::Second).unwrap_or(self.now).to_string();
@@ -248,6 +248,7 @@ impl ConditionPatch {
     /// Records that the condition was written.
     pub(crate) fn mark_written(self) {
         let write = UnconfirmedWrite { replaced: self.replaced.clone(), at: Instant::now() };
+        // This statement releases the lock at its end, before `self` is dropped and takes it again.
         if let Some(entry) = self.entry(&mut self.table.lock()) {
             entry.unconfirmed = Some(write);
         }
@@ -300,7 +301,7 @@ impl RouteController {
     async fn sync_condition_once(&self, name: &Arc<str>) -> Option<Duration> {
         let node = self.ctx.nodes.get(name)?;
         let patch = match self.network.next_action(&node) {
-            ConditionAction::None => return None,
+            ConditionAction::UpToDate => return None,
             ConditionAction::RetryAfter(delay) => return Some(delay),
             ConditionAction::Write(patch) => patch,
         };

@@ -25,10 +25,10 @@ const PAIR_NAME: &str = "cloud-controller-manager";
 
 /// The error of a certificate that cannot be served.
 #[derive(Debug, thiserror::Error)]
-#[error("--{flag}: {what} {}", path.display())]
+#[error("--{flag}: {action} {}", path.display())]
 pub struct CertificateError {
     flag: &'static str,
-    what: &'static str,
+    action: &'static str,
     path: PathBuf,
     #[source]
     source: Box<dyn std::error::Error + Send + Sync>,
@@ -47,13 +47,14 @@ pub(super) struct Certificates {
 #[derive(Debug)]
 struct ServingCertificate {
     /// `None` for a certificate that was created in memory.
-    files: Option<Files>,
+    files: Option<CertificateFiles>,
     names: Vec<String>,
     state: Mutex<LoadedCertificate>,
 }
 
+/// The files of a pair, and the flag that names them.
 #[derive(Debug, Clone)]
-struct Files {
+struct CertificateFiles {
     flag: &'static str,
     certificate: PathBuf,
     key: PathBuf,
@@ -93,7 +94,7 @@ impl Certificates {
         let mut errors = Vec::new();
         let mut named = Vec::new();
         for pair in &config.tls_sni_certificates {
-            let files = Files {
+            let files = CertificateFiles {
                 flag: "tls-sni-cert-key",
                 certificate: pair.certificate.clone(),
                 key: pair.key.clone(),
@@ -121,9 +122,9 @@ impl Certificates {
             .for_each(|pair| pair.refresh(provider));
     }
 
-    /// Selects a certificate in upstream's order: first a pair whose flag names the server exactly,
-    /// then one whose flag has a matching wildcard, then one whose certificate is valid for the
-    /// name, then the default.
+    /// Selects a certificate in the order of Go's framework (k8s.io/apiserver): first a pair whose
+    /// flag names the server exactly, then one whose flag has a matching wildcard, then one whose
+    /// certificate is valid for the name, then the default.
     pub(super) fn choose(&self, name: &str) -> Arc<CertifiedKey> {
         let named = &self.named;
         let certificate = named
@@ -133,7 +134,7 @@ impl Certificates {
             .or_else(|| {
                 named
                     .iter()
-                    .find(|pair| pair.names.is_empty() && pair.is_for(name))
+                    .find(|pair| pair.names.is_empty() && pair.is_valid_for(name))
             })
             .unwrap_or(&self.default);
         certificate.state.lock().served.clone()
@@ -154,7 +155,7 @@ impl ServingCertificate {
         if let (Some(certificate), Some(key)) =
             (&config.tls_cert_file, &config.tls_private_key_file)
         {
-            let files = Files {
+            let files = CertificateFiles {
                 flag: "tls-cert-file",
                 certificate: certificate.clone(),
                 key: key.clone(),
@@ -167,7 +168,7 @@ impl ServingCertificate {
         let pair =
             self_signed::generate(config.bind_address).map_err(|error| CertificateError {
                 flag: "cert-dir",
-                what: "make a certificate in place of one from a directory",
+                action: "make a certificate in place of one from a directory",
                 path: PathBuf::new(),
                 source: error.into(),
             })?;
@@ -175,12 +176,12 @@ impl ServingCertificate {
             certificate: pair.certificate.into_bytes(),
             key: pair.key.into_bytes(),
         };
-        let files = Files {
+        let files = CertificateFiles {
             flag: "cert-dir",
             certificate: "(memory)".into(),
             key: "(memory)".into(),
         };
-        let served = contents.certified(&files, provider)?;
+        let served = contents.to_certified_key(&files, provider)?;
         Ok(Self {
             files: None,
             names: Vec::new(),
@@ -195,7 +196,7 @@ impl ServingCertificate {
         bind: IpAddr,
         provider: &CryptoProvider,
     ) -> Result<Self, CertificateError> {
-        let files = Files {
+        let files = CertificateFiles {
             flag: "cert-dir",
             certificate: directory.join(format!("{PAIR_NAME}.crt")),
             key: directory.join(format!("{PAIR_NAME}.key")),
@@ -209,12 +210,12 @@ impl ServingCertificate {
     }
 
     fn read(
-        files: Files,
+        files: CertificateFiles,
         names: Vec<String>,
         provider: &CryptoProvider,
     ) -> Result<Self, CertificateError> {
         let contents = files.read()?;
-        let served = contents.certified(&files, provider)?;
+        let served = contents.to_certified_key(&files, provider)?;
         let state = Mutex::new(LoadedCertificate { served, read: Some(contents) });
         Ok(Self { files: Some(files), names, state })
     }
@@ -222,28 +223,33 @@ impl ServingCertificate {
     fn refresh(&self, provider: &CryptoProvider) {
         let Some(files) = &self.files else { return };
         let mut result = files.read_changed(self.state.lock().read.as_ref(), provider);
-        if result.as_ref().is_some_and(Result::is_err) {
+        if result.is_error() {
             // The two files are written one after the other, and the first read may have happened
             // between the two writes.
             result = files.read_changed(self.state.lock().read.as_ref(), provider);
         }
         let mut state = self.state.lock();
-        match result {
-            None => {}
-            Some(Ok((contents, served))) => {
+        let certificate = files.certificate.display();
+        let error = match result {
+            ReloadResult::Unchanged => return,
+            ReloadResult::Changed(contents, served) => {
                 state.read = Some(contents);
                 state.served = served;
-                tracing::info!(certificate = %files.certificate.display(), "certificate was read again");
+                tracing::info!(%certificate, "certificate was read again");
+                return;
             }
-            Some(Err((contents, error))) => {
-                if contents.is_none() && state.read.is_none() {
-                    return;
-                }
-                state.read = contents;
-                let certificate = files.certificate.display();
-                tracing::warn!(%certificate, error = chain(&error), "new certificate is not usable, the old one stays");
+            // The files could not be read last time either; already logged.
+            ReloadResult::Unreadable(_) if state.read.is_none() => return,
+            ReloadResult::Unreadable(error) => {
+                state.read = None;
+                error
             }
-        }
+            ReloadResult::Unusable(contents, error) => {
+                state.read = Some(contents);
+                error
+            }
+        };
+        tracing::warn!(%certificate, error = chain(&error), "new certificate is not usable, the old one stays");
     }
 
     /// Returns true if the flag has exactly this server name.
@@ -253,11 +259,11 @@ impl ServingCertificate {
 
     /// Returns true if the flag has a wildcard that matches this server name.
     fn has_wildcard_for(&self, name: &str) -> bool {
-        self.names.iter().any(|own| is_under(name, own))
+        self.names.iter().any(|own| matches_wildcard(name, own))
     }
 
     /// Returns true if the certificate is valid for this server name.
-    fn is_for(&self, name: &str) -> bool {
+    fn is_valid_for(&self, name: &str) -> bool {
         let served = self.state.lock().served.clone();
         let (Some(certificate), Ok(name)) = (served.cert.first(), ServerName::try_from(name))
         else {
@@ -268,11 +274,25 @@ impl ServingCertificate {
     }
 }
 
-/// A changed pair, or what is wrong with it; without contents if the files could not be read.
-type ReloadResult =
-    Result<(FileContents, Arc<CertifiedKey>), (Option<FileContents>, CertificateError)>;
+/// The result of reading a pair again.
+enum ReloadResult {
+    /// The files are as they were last read.
+    Unchanged,
+    /// The files have a new pair, which can be served.
+    Changed(FileContents, Arc<CertifiedKey>),
+    /// The files could not be read.
+    Unreadable(CertificateError),
+    /// The files have changed, but they contain no pair that can be served.
+    Unusable(FileContents, CertificateError),
+}
 
-impl Files {
+impl ReloadResult {
+    fn is_error(&self) -> bool {
+        matches!(self, Self::Unreadable(_) | Self::Unusable(..))
+    }
+}
+
+impl CertificateFiles {
     fn read(&self) -> Result<FileContents, CertificateError> {
         let certificate = std::fs::read(&self.certificate)
             .map_err(|error| self.error("read the certificate", &self.certificate, error))?;
@@ -298,32 +318,32 @@ impl Files {
         Ok(())
     }
 
-    /// Reads the pair; `None` if it is unchanged.
+    /// Reads the pair, and compares it with the contents that were last read.
     fn read_changed(
         &self,
         before: Option<&FileContents>,
         provider: &CryptoProvider,
-    ) -> Option<ReloadResult> {
+    ) -> ReloadResult {
         let contents = match self.read() {
-            Ok(contents) if before == Some(&contents) => return None,
+            Ok(contents) if before == Some(&contents) => return ReloadResult::Unchanged,
             Ok(contents) => contents,
-            Err(error) => return Some(Err((None, error))),
+            Err(error) => return ReloadResult::Unreadable(error),
         };
-        Some(match contents.certified(self, provider) {
-            Ok(served) => Ok((contents, served)),
-            Err(error) => Err((Some(contents), error)),
-        })
+        match contents.to_certified_key(self, provider) {
+            Ok(served) => ReloadResult::Changed(contents, served),
+            Err(error) => ReloadResult::Unusable(contents, error),
+        }
     }
 
     fn error(
         &self,
-        what: &'static str,
+        action: &'static str,
         path: &Path,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> CertificateError {
         CertificateError {
             flag: self.flag,
-            what,
+            action,
             path: path.to_owned(),
             source: source.into(),
         }
@@ -331,17 +351,18 @@ impl Files {
 }
 
 impl FileContents {
-    fn certified(
+    /// Parses the pair. `files` are named in errors.
+    fn to_certified_key(
         &self,
-        files: &Files,
+        files: &CertificateFiles,
         provider: &CryptoProvider,
     ) -> Result<Arc<CertifiedKey>, CertificateError> {
-        let chain = CertificateDer::pem_slice_iter(&self.certificate)
+        let certificates = CertificateDer::pem_slice_iter(&self.certificate)
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| {
                 files.error("use the certificate", &files.certificate, error.to_string())
             })?;
-        if chain.is_empty() {
+        if certificates.is_empty() {
             let error = "there is none in the file";
             return Err(files.error("use the certificate", &files.certificate, error));
         }
@@ -349,7 +370,7 @@ impl FileContents {
         let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|_| {
             files.error("use the key", &files.key, "there is no private key in the file")
         })?;
-        CertifiedKey::from_der(chain, key, provider)
+        CertifiedKey::from_der(certificates, key, provider)
             .map(Arc::new)
             .map_err(|error| {
                 files.error("use the certificate with its key", &files.certificate, error)
@@ -358,7 +379,7 @@ impl FileContents {
 }
 
 /// Returns true if `name` is one label below the wildcard `pattern`.
-fn is_under(name: &str, pattern: &str) -> bool {
+fn matches_wildcard(name: &str, pattern: &str) -> bool {
     let Some(parent) = pattern.strip_prefix("*.") else {
         return false;
     };

@@ -50,7 +50,7 @@ async fn a_transition_time_is_written_only_with_another_status() {
 #[tokio::test(start_paused = true)]
 async fn what_is_shown_or_on_its_way_is_not_written_again() {
     let network = ready(false);
-    assert!(matches!(network.next_action(&node()), ConditionAction::None), "nothing decided");
+    assert!(matches!(network.next_action(&node()), ConditionAction::UpToDate), "nothing decided");
     assert!(network.record_desired(&node(), NetworkStatus::Ready));
     write(network.next_action(&node())).mark_written();
     // Not now, but again later: somebody may put back what was there before.
@@ -61,7 +61,7 @@ async fn what_is_shown_or_on_its_way_is_not_written_again() {
     let shown = showing(&node(), ConditionStatus::False, "RouteCreated");
     assert!(!network.record_desired(&shown, NetworkStatus::Ready));
     assert!(
-        matches!(network.next_action(&shown), ConditionAction::None)
+        matches!(network.next_action(&shown), ConditionAction::UpToDate)
             && network.is_up_to_date(&shown)
     );
     let foreign = showing(&node(), ConditionStatus::True, "Other");
@@ -107,7 +107,7 @@ async fn only_good_news_of_this_very_node_rides() {
     let namesake = NodeView { uid: "other".into(), ..node() };
     assert!(
         network.combine_with_address_patch(&namesake).is_none()
-            && matches!(network.next_action(&namesake), ConditionAction::None)
+            && matches!(network.next_action(&namesake), ConditionAction::UpToDate)
     );
     assert!(network.combine_with_address_patch(&node()).is_some());
     network.retain(|_| false);
