@@ -12,15 +12,16 @@ use crate::config::validation_report::{ValidationReport, text};
 
 const SECTION: &str = "Global";
 
-/// Checks the credentials. Returns `None` if there is an error, which `report` contains.
-pub(super) fn check(raw: &Global, report: &mut ValidationReport) -> Option<Auth> {
-    let url = check_url(raw, report);
+/// Reads the credentials. Returns `None` if there is an error, which `report` contains.
+pub(super) fn read_auth(raw: &Global, report: &mut ValidationReport) -> Option<Auth> {
+    let url = read_url(raw, report);
     let identity = choose_identity(raw, report);
     let scope = choose_scope(raw, report);
     Some(Auth { url: url?, identity: identity?, scope: scope? })
 }
 
-fn check_url(raw: &Global, report: &mut ValidationReport) -> Option<Url> {
+/// Reads the URL of Keystone.
+fn read_url(raw: &Global, report: &mut ValidationReport) -> Option<Url> {
     let Some(written) = text(&raw.auth_url) else {
         report.add_error(SECTION, &raw.auth_url, "is missing: it must name Keystone");
         return None;
@@ -47,31 +48,41 @@ fn uses_application_credential(raw: &Global) -> bool {
         || non_empty_secret(&raw.credential_secret).is_some()
 }
 
+/// Chooses the identity: with a trust, the trustee by ID, then the user; without one, the
+/// application credential, then the token, then the user.
 fn choose_identity(raw: &Global, report: &mut ValidationReport) -> Option<Identity> {
-    let trust = text(&raw.trust_id).is_some();
-    if !trust && uses_application_credential(raw) {
+    if text(&raw.trust_id).is_some() {
+        return read_trustee(raw, report);
+    }
+    if uses_application_credential(raw) {
         return read_application_credential(raw, report);
     }
-    if let (false, Some(token)) = (trust, non_empty_secret(&raw.token)) {
+    if let Some(token) = non_empty_secret(&raw.token) {
         return Some(Identity::Token(token));
     }
-    if trust && let Some(id) = text(&raw.trustee_id) {
-        let password =
-            non_empty_secret(&raw.trustee_password).or_else(|| non_empty_secret(&raw.password));
-        if password.is_none() {
-            report.add_error(
-                SECTION,
-                &raw.trustee_password,
-                "is missing: trustee-id needs a password",
-            );
-        }
-        return Some(Identity::Password { user: User::Id(id.into()), password: password? });
+    read_user_with_password(raw, non_empty_secret(&raw.password), report)
+}
+
+/// Reads the identity that uses a trust. The trustee's password takes precedence over the user's.
+fn read_trustee(raw: &Global, report: &mut ValidationReport) -> Option<Identity> {
+    let password =
+        non_empty_secret(&raw.trustee_password).or_else(|| non_empty_secret(&raw.password));
+    let Some(id) = text(&raw.trustee_id) else {
+        return read_user_with_password(raw, password, report);
+    };
+    if password.is_none() {
+        report.add_error(SECTION, &raw.trustee_password, "is missing: trustee-id needs a password");
     }
+    Some(Identity::Password { user: User::Id(id.into()), password: password? })
+}
+
+/// Reads the user, who has this password.
+fn read_user_with_password(
+    raw: &Global,
+    password: Option<Secret>,
+    report: &mut ValidationReport,
+) -> Option<Identity> {
     let user = read_user(raw, report);
-    let password = Some(&raw.trustee_password)
-        .filter(|_| trust)
-        .and_then(non_empty_secret)
-        .or_else(|| non_empty_secret(&raw.password));
     if password.is_none() {
         report.add_error(
             SECTION,
@@ -155,6 +166,8 @@ fn read_user(raw: &Global, report: &mut ValidationReport) -> Option<User> {
     }
 }
 
+/// Chooses the scope: the trust, then what the application credential is for, then a project, then
+/// a domain.
 fn choose_scope(raw: &Global, report: &mut ValidationReport) -> Option<Scope> {
     if let Some(trust) = text(&raw.trust_id) {
         return Some(Scope::Trust(trust.into()));

@@ -23,7 +23,7 @@ pub(super) fn validate(
     environment: &Environment,
     report: &mut ValidationReport,
 ) -> Option<Settings> {
-    let auth = auth::check(&raw.global, report);
+    let auth = auth::read_auth(&raw.global, report);
     let interface = check_interface(raw, report);
     let tls = check_tls(raw, report);
     check_search_order(&raw.metadata.search_order, report);

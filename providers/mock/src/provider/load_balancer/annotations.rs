@@ -43,18 +43,24 @@ const KNOWN: [&str; 6] =
 
 /// The parsed annotations of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Options {
+pub(super) struct ServiceOptions {
     pub(super) backends: BackendKind,
+    /// True for the scheme `internal`.
     pub(super) internal: bool,
     /// `ipMode` of the addresses; `None` to let the API server choose.
     pub(super) ip_mode: Option<&'static str>,
-    pub(super) activation: Option<Duration>,
+    /// Time until a new load balancer is active; `None` for the default of the cloud.
+    pub(super) activation_delay: Option<Duration>,
 }
 
-impl Options {
+impl ServiceOptions {
     /// Parses the annotations of a Service. Returns the options, and a validation error with key
-    /// and value for each invalid annotation. The options contain a default instead of each invalid
-    /// value.
+    /// and value for each invalid annotation.
+    ///
+    /// In place of each invalid value, the options have a harmless one. An invalid scheme becomes
+    /// `internal`, which exposes the Service the least, and an invalid IP mode `None`, which leaves
+    /// the choice to the API server. Endpoints that the cloud does not support stay endpoints, so
+    /// that a node selector beside them is an error too. All others get their default.
     pub(super) fn parse(service: &ServiceView, settings: &Settings) -> (Self, Vec<FieldError>) {
         let mut annotations = AnnotationReader { service, errors: Vec::new() };
         let uses_endpoints = match annotations.text(BACKENDS) {
@@ -86,7 +92,7 @@ impl Options {
                 None
             }
         };
-        let activation = match annotations.text(ACTIVATION_DELAY).map(parse_duration) {
+        let activation_delay = match annotations.text(ACTIVATION_DELAY).map(parse_duration) {
             None => None,
             Some(Ok(delay)) => Some(delay),
             Some(Err(reason)) => {
@@ -95,7 +101,7 @@ impl Options {
             }
         };
         let backends = annotations.parse_backends(uses_endpoints, settings);
-        (Self { backends, internal, ip_mode, activation }, annotations.errors)
+        (Self { backends, internal, ip_mode, activation_delay }, annotations.errors)
     }
 }
 

@@ -7,15 +7,15 @@ use ccm_core::{
     provider::{Backends, CloudError, FieldError, LbSpec, SourceRanges},
 };
 
-use super::{super::Settings, annotations::Options};
+use super::{super::Settings, annotations::ServiceOptions};
 use crate::cloud::{
     EndpointMember, Family, Listener, LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec,
     Members, NodeMember,
 };
 
-/// Returns the name of a Service's load balancer. As in upstream, it is `a` and the UID without
-/// dashes, truncated to 32 characters. Since the UID does not fit completely, the cloud also
-/// compares the owner.
+/// Returns the name of a Service's load balancer. As in k8s.io/cloud-provider, it is `a` and the
+/// UID without dashes, truncated to 32 characters. Since the UID does not fit completely, the cloud
+/// also compares the owner.
 pub(super) fn load_balancer_name(uid: &str) -> String {
     let name = format!("a{}", uid.replace('-', ""));
     name.chars().take(32).collect()
@@ -27,7 +27,7 @@ pub(super) fn load_balancer_name(uid: &str) -> String {
 /// Returns all validation errors of the Service.
 pub(super) fn settings(
     service: &ServiceView,
-    options: &Options,
+    options: &ServiceOptions,
     sources: &SourceRanges,
 ) -> Result<LoadBalancerSettings, Vec<FieldError>> {
     // First, validate the ports, the source ranges and the requested address.
@@ -139,7 +139,7 @@ pub(super) fn spec(desired: &LbSpec, provider: &Settings) -> Result<LoadBalancer
         let error = FieldError::new("metadata.uid", "is empty");
         return Err(invalid_service(service, &[error]));
     }
-    let (options, errors) = Options::parse(service, provider);
+    let (options, errors) = ServiceOptions::parse(service, provider);
     if !errors.is_empty() {
         return Err(invalid_service(service, &errors));
     }
@@ -149,7 +149,7 @@ pub(super) fn spec(desired: &LbSpec, provider: &Settings) -> Result<LoadBalancer
         key: key_of(desired),
         settings,
         members: members(desired),
-        activation: options.activation,
+        activation: options.activation_delay,
     })
 }
 

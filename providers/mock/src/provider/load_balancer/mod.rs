@@ -16,7 +16,7 @@ use ccm_core::{
     },
 };
 
-use self::{annotations::Options, plan::Action};
+use self::{annotations::ServiceOptions, plan::Action};
 use super::MockProvider;
 use crate::cloud::{
     DeleteResult, LoadBalancer, LoadBalancerKey, LoadBalancerSpec, LoadBalancerState,
@@ -61,7 +61,7 @@ impl LoadBalancers for MockProvider {
     /// Parses the Service. The digest covers the settings that are sent to the cloud and the
     /// `ipMode` of the status, and changes only if one of these changes.
     fn interpret(&self, service: &ServiceView) -> ServiceInterpretation {
-        let (options, mut errors) = Options::parse(service, &self.settings);
+        let (options, mut errors) = ServiceOptions::parse(service, &self.settings);
         let sources = match SourceRanges::of(service) {
             Ok(sources) => sources,
             Err(source_errors) => {
@@ -91,7 +91,7 @@ impl LoadBalancers for MockProvider {
 
     /// Returns the backends from the annotations, unless these annotations themselves are invalid.
     fn backends_of_invalid(&self, service: &ServiceView) -> Option<BackendKind> {
-        let (options, errors) = Options::parse(service, &self.settings);
+        let (options, errors) = ServiceOptions::parse(service, &self.settings);
         for error in errors {
             if [annotations::BACKENDS, annotations::NODE_SELECTOR].contains(&&*error.field) {
                 return None;
@@ -111,7 +111,7 @@ impl LoadBalancers for MockProvider {
     async fn ensure(&self, op: &Op, desired: &LbSpec, _: ReadMode) -> LbOutcome {
         match self.ensure_load_balancer(op, desired).await {
             Ok(load_balancer) => {
-                let (options, _) = Options::parse(&desired.service, &self.settings);
+                let (options, _) = ServiceOptions::parse(&desired.service, &self.settings);
                 outcome(op, &load_balancer, options.ip_mode)
             }
             Err(error) => error.into(),

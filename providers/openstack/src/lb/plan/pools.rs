@@ -54,27 +54,19 @@ pub(super) fn plan_pool(
     observed: Option<&Pool>,
 ) -> Vec<PlannedAction> {
     let mut actions = Vec::new();
-    // The protocol of a pool cannot be changed: a pool with another one is replaced.
-    let kept = observed.filter(|pool| pool.protocol.as_str() == desired.pool.protocol.as_str());
-    if let Some(pool) = observed
-        && kept.is_none()
-    {
-        let reason =
-            format!("its protocol is {} and not {}", pool.protocol, desired.pool.protocol.as_str());
-        let delete_pool = ActionKind::DeletePool(pool.id.clone());
-        actions.push(PlannedAction::new(delete_pool, &*pool.name, reason));
-    }
-    match kept {
+    let desired_protocol = desired.pool.protocol.as_str();
+    let kept = match observed {
         None => {
-            let listener = input
-                .listener_of(desired)
-                .map(|listener| listener.id.clone());
-            let body = Box::new(body::pool(desired, input.name));
-            actions.push(PlannedAction::new(
-                ActionKind::CreatePool(listener, body),
-                names::pool(desired.index, input.name),
-                "it does not exist",
-            ));
+            actions.push(create_pool(input, desired));
+            None
+        }
+        // The protocol of a pool cannot be changed: a pool with another one is replaced.
+        Some(pool) if pool.protocol.as_str() != desired_protocol => {
+            let reason = format!("its protocol is {} and not {desired_protocol}", pool.protocol);
+            let delete_pool = ActionKind::DeletePool(pool.id.clone());
+            actions.push(PlannedAction::new(delete_pool, &*pool.name, reason));
+            actions.push(create_pool(input, desired));
+            None
         }
         Some(pool) => {
             if let Some((update, fields)) = diff_pool(&desired.pool, pool) {
@@ -84,11 +76,24 @@ pub(super) fn plan_pool(
                     format!("differs: {}", fields.join(", ")),
                 ));
             }
+            Some(pool)
         }
-    }
+    };
     actions.extend(plan_members(input, desired, members, kept));
     actions.extend(plan_monitor(input, desired, kept));
     actions
+}
+
+fn create_pool(input: &PlanInput<'_>, desired: &DesiredListener) -> PlannedAction {
+    let listener = input
+        .listener_of(desired)
+        .map(|listener| listener.id.clone());
+    let body = Box::new(body::pool(desired, input.name));
+    PlannedAction::new(
+        ActionKind::CreatePool(listener, body),
+        names::pool(desired.index, input.name),
+        "it does not exist",
+    )
 }
 
 /// Plans the members of a pool.
@@ -119,11 +124,13 @@ pub(super) fn plan_members(
         .collect()
 }
 
+/// The address and port of a member, which are unique in a pool.
+type MemberKey<'a> = (&'a str, u16);
+
 /// Differences between the desired and observed members of a pool.
 struct MemberDiff<'a> {
     desired: &'a [DesiredMember],
-    /// Observed members by address and port.
-    observed: BTreeMap<(&'a str, u16), &'a ObservedMember>,
+    observed: BTreeMap<MemberKey<'a>, &'a ObservedMember>,
     /// Addresses of the desired members as text.
     addresses: Vec<Box<str>>,
     missing: usize,
@@ -131,7 +138,7 @@ struct MemberDiff<'a> {
     changed: usize,
     /// Members in another subnet than desired. They have to be created again, because the subnet of
     /// a member cannot be changed.
-    in_wrong_subnet: BTreeSet<(Box<str>, u16)>,
+    in_wrong_subnet: BTreeSet<MemberKey<'a>>,
 }
 
 impl<'a> MemberDiff<'a> {
@@ -167,7 +174,7 @@ impl<'a> MemberDiff<'a> {
                 continue;
             };
             if is_in_wrong_subnet(input, found) {
-                diff.in_wrong_subnet.insert((address.clone(), member.port));
+                diff.in_wrong_subnet.insert(found.key());
             }
             if is_changed(member, found) {
                 diff.changed += 1;
@@ -176,7 +183,7 @@ impl<'a> MemberDiff<'a> {
         diff
     }
 
-    fn desired_keys(&self) -> BTreeSet<(&str, u16)> {
+    fn desired_keys(&self) -> BTreeSet<MemberKey<'_>> {
         self.addresses
             .iter()
             .zip(self.desired)
@@ -206,13 +213,17 @@ impl<'a> MemberDiff<'a> {
     /// Chooses the members to delete, so that the next plan creates them again in their subnet.
     /// These are at most half of the members, and none while others are missing, so that enough
     /// members serve.
-    fn members_to_recreate(&self) -> BTreeSet<&(Box<str>, u16)> {
+    fn members_to_recreate(&self) -> BTreeSet<MemberKey<'a>> {
         let max_recreated = if self.missing > 0 {
             0
         } else {
             self.desired.len().div_ceil(2)
         };
-        self.in_wrong_subnet.iter().take(max_recreated).collect()
+        self.in_wrong_subnet
+            .iter()
+            .take(max_recreated)
+            .copied()
+            .collect()
     }
 
     /// Builds the complete list of members for a batch update.
@@ -220,12 +231,15 @@ impl<'a> MemberDiff<'a> {
         let to_recreate = self.members_to_recreate();
         let mut bodies = Vec::new();
         for (address, member) in self.addresses.iter().zip(self.desired) {
-            if to_recreate.contains(&(address.clone(), member.port)) {
+            let key = (&**address, member.port);
+            if to_recreate.contains(&key) {
                 continue;
             }
-            let body = match self.observed.get(&(&**address, member.port)) {
+            let body = match self.observed.get(&key) {
                 None => body::member(member, input.subnet, MemberRequest::Batch),
                 Some(found) => MemberCreate {
+                    // A weight that somebody changed is set back explicitly, whatever Octavia does
+                    // with a field that is left out. Without a change, the default of 1 is enough.
                     weight: (found.weight != 1).then_some(1),
                     ..body::member(member, found.subnet.as_deref(), MemberRequest::Batch)
                 },
@@ -246,6 +260,8 @@ impl<'a> MemberDiff<'a> {
                 creations.push(ActionKind::CreateMember(pool.map(Into::into), body));
                 continue;
             };
+            // After a batch update, the IDs of the members are not known. A member is then updated
+            // once it has been read again.
             if is_changed(member, found)
                 && let Some(id) = &found.id
             {
@@ -274,8 +290,7 @@ impl<'a> MemberDiff<'a> {
         let to_recreate = self.members_to_recreate();
         let mut ids = Vec::new();
         for (key, found) in &self.observed {
-            let (address, port) = *key;
-            if !desired_keys.contains(key) || to_recreate.contains(&(address.into(), port)) {
+            if !desired_keys.contains(key) || to_recreate.contains(key) {
                 ids.extend(found.id.clone());
             }
         }
@@ -283,8 +298,8 @@ impl<'a> MemberDiff<'a> {
     }
 }
 
-/// Returns true if a member is in another subnet than the one that is set. Members that upstream
-/// created one by one have no subnet. They serve, so they stay.
+/// Returns true if a member is in another subnet than the one that is set. Members that
+/// cloud-provider-openstack created one by one have no subnet. They serve, so they stay.
 fn is_in_wrong_subnet(input: &PlanInput<'_>, observed: &ObservedMember) -> bool {
     if input.exact_subnet.is_none() || (input.serial_api_calls && observed.subnet.is_none()) {
         return false;
@@ -313,25 +328,16 @@ pub(super) fn plan_monitor(
         }
         return actions;
     };
-    // The type of a monitor cannot be changed: a monitor of another type is replaced.
-    let kept = observed.filter(|monitor| monitor.kind.as_str() == desired_monitor.kind.as_str());
-    if let Some(monitor) = observed
-        && kept.is_none()
-    {
-        let reason =
-            format!("its type is {} and not {}", monitor.kind, desired_monitor.kind.as_str());
-        let delete_monitor = ActionKind::DeleteMonitor(monitor.id.clone());
-        actions.push(PlannedAction::new(delete_monitor, &*monitor.name, reason));
-    }
+    let desired_kind = desired_monitor.kind.as_str();
     let body = body::monitor(desired_monitor, desired.index, input.name);
-    match kept {
-        None => {
-            let pool_id = pool.map(|pool| pool.id.clone());
-            actions.push(PlannedAction::new(
-                ActionKind::CreateMonitor(pool_id, Box::new(body)),
-                names::monitor(desired.index, input.name),
-                "it does not exist",
-            ));
+    match observed {
+        None => actions.push(create_monitor(input, desired, pool, body)),
+        // The type of a monitor cannot be changed: a monitor of another type is replaced.
+        Some(monitor) if monitor.kind.as_str() != desired_kind => {
+            let reason = format!("its type is {} and not {desired_kind}", monitor.kind);
+            let delete_monitor = ActionKind::DeleteMonitor(monitor.id.clone());
+            actions.push(PlannedAction::new(delete_monitor, &*monitor.name, reason));
+            actions.push(create_monitor(input, desired, pool, body));
         }
         Some(monitor) => {
             if let Some(update) = diff_monitor(&body, monitor) {
@@ -344,6 +350,20 @@ pub(super) fn plan_monitor(
         }
     }
     actions
+}
+
+fn create_monitor(
+    input: &PlanInput<'_>,
+    desired: &DesiredListener,
+    pool: Option<&Pool>,
+    body: HealthMonitorCreate,
+) -> PlannedAction {
+    let pool_id = pool.map(|pool| pool.id.clone());
+    PlannedAction::new(
+        ActionKind::CreateMonitor(pool_id, Box::new(body)),
+        names::monitor(desired.index, input.name),
+        "it does not exist",
+    )
 }
 
 /// Compares a monitor with its desired state. Returns the update, or `None` if nothing differs. The
