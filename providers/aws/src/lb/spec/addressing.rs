@@ -64,7 +64,7 @@ pub(super) fn read(reader: &mut SpecReader<'_>) -> Addressing {
 fn custom_name(reader: &mut SpecReader<'_>) -> Option<Box<str>> {
     let name = reader.annotations.get(&a::NAME)?;
     if let Some(error) = names::name_error(&name) {
-        reader.annotations.invalid_value(&a::NAME.row, error);
+        reader.annotations.invalid_value(&a::NAME.definition, error);
     }
     Some(name)
 }
@@ -89,7 +89,7 @@ fn subnets(reader: &mut SpecReader<'_>) -> SubnetChoice {
     if named.is_empty() {
         reader
             .annotations
-            .invalid_value(&a::SUBNETS.row, "unable to resolve empty subnet slice");
+            .invalid_value(&a::SUBNETS.definition, "unable to resolve empty subnet slice");
     }
     SubnetChoice::Named(named.into_iter().map(subnet_name).collect())
 }
@@ -122,11 +122,11 @@ fn allocations(
     let found = reader.annotations.get(&a::ALLOCATIONS).unwrap_or_default();
     if !found.is_empty() && scheme == Scheme::Internal {
         let message = "EIP allocations can only be set for internet facing load balancers";
-        reader.annotations.invalid_value(&key.row, message);
+        reader.annotations.invalid_value(&key.definition, message);
     }
     if let Some((n, m)) = address_count_mismatch(&found, subnets) {
         let message = format!("count of EIP allocations ({n}) and subnets ({m}) must match");
-        reader.annotations.invalid_value(&key.row, message);
+        reader.annotations.invalid_value(&key.definition, message);
     }
     found
 }
@@ -140,11 +140,11 @@ fn private_ipv4(
     let mut found = reader.annotations.get(&a::PRIVATE_IPV4).unwrap_or_default();
     if !found.is_empty() && scheme == Scheme::InternetFacing {
         let message = "private IPv4 addresses can only be set for internal load balancers";
-        reader.annotations.invalid_value(&key.row, message);
+        reader.annotations.invalid_value(&key.definition, message);
     }
     if let Some((n, m)) = address_count_mismatch(&found, subnets) {
         let message = format!("count of private IPv4 addresses ({n}) and subnets ({m}) must match");
-        reader.annotations.invalid_value(&key.row, message);
+        reader.annotations.invalid_value(&key.definition, message);
     }
     found.sort_unstable();
     found
@@ -159,11 +159,11 @@ fn ipv6(
     let mut found = reader.annotations.get(&a::IPV6).unwrap_or_default();
     if !found.is_empty() && ip_address_type != IpAddressType::Dualstack {
         let message = "IPv6 addresses can only be set for dualstack load balancers";
-        reader.annotations.invalid_value(&key.row, message);
+        reader.annotations.invalid_value(&key.definition, message);
     }
     if let Some((n, m)) = address_count_mismatch(&found, subnets) {
         let message = format!("count of IPv6 addresses ({n}) and subnets ({m}) must match");
-        reader.annotations.invalid_value(&key.row, message);
+        reader.annotations.invalid_value(&key.definition, message);
     }
     found.sort_unstable();
     found
@@ -176,7 +176,7 @@ fn source_nat(reader: &mut SpecReader<'_>, ip_address_type: IpAddressType) -> Op
                        Dualstack IP address type.";
         reader
             .annotations
-            .invalid_value(&a::SOURCE_NAT.row, message);
+            .invalid_value(&a::SOURCE_NAT.definition, message);
     }
     found
 }

@@ -55,8 +55,8 @@ pub(super) struct LoadBalancerAttributes {
     pub(super) deletion_protection: bool,
 }
 
-/// Parses the attributes of the load balancer. Like upstream, always sets cross-zone load balancing
-/// and access logs, and also bucket and prefix while access logs are enabled.
+/// Parses the attributes of the load balancer. Like cloud-provider-aws, always sets cross-zone
+/// load balancing and access logs, and also bucket and prefix while access logs are enabled.
 pub(super) fn of_load_balancer(reader: &mut SpecReader<'_>) -> LoadBalancerAttributes {
     let mut found = reader.annotations.get(&a::ATTRIBUTES).unwrap_or_default();
     check(reader, &mut found);
@@ -88,7 +88,7 @@ pub(super) fn of_load_balancer(reader: &mut SpecReader<'_>) -> LoadBalancerAttri
 /// Returns true if annotations request deletion protection, even if the Service is invalid. An
 /// unreadable value counts as a request, because a deletion cannot be undone.
 pub fn requests_deletion_protection(annotations: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
-    let Some(text) = annotations.get(&*a::ATTRIBUTES.row.key()) else {
+    let Some(text) = annotations.get(&*a::ATTRIBUTES.definition.key()) else {
         return false;
     };
     let Some(attributes) = a::map(text) else {
@@ -102,22 +102,22 @@ pub fn requests_deletion_protection(annotations: &BTreeMap<Arc<str>, Arc<str>>) 
 
 /// Checks attributes of load balancers with known values, and normalizes booleans to AWS' spelling.
 fn check(reader: &mut SpecReader<'_>, found: &mut Pairs) {
-    let row = &a::ATTRIBUTES.row;
+    let definition = &a::ATTRIBUTES.definition;
     for (key, value) in found {
         if BOOLEAN_ATTRIBUTES.contains(&&**key) {
             match boolean(value) {
                 Some(on) => *value = on.to_string().into(),
                 None => reader
                     .annotations
-                    .invalid_value(row, format!("failed to parse attribute {key}={value}")),
+                    .invalid_value(definition, format!("failed to parse attribute {key}={value}")),
             }
         } else if &**key == ROUTING_POLICY && !ROUTING_POLICIES.contains(&&**value) {
             let message = format!(
                 "invalid {ROUTING_POLICY} set in annotation {}: got '{value}' expected one of ['{}']",
-                row.key(),
+                definition.key(),
                 ROUTING_POLICIES.join("', '")
             );
-            reader.annotations.invalid_value(row, message);
+            reader.annotations.invalid_value(definition, message);
         }
     }
 }
@@ -156,9 +156,10 @@ impl TargetAttributes {
             .unwrap_or_default();
         let mut errors = Vec::new();
         let mut ports = Vec::new();
-        check_targets(&a::TARGET_ATTRIBUTES.row.key(), &general, &mut errors);
+        check_targets(&a::TARGET_ATTRIBUTES.definition.key(), &general, &mut errors);
         for (port, pairs) in reader.annotations.each(&a::PORT_TARGET_ATTRIBUTES) {
-            let key = format!("{}{port}", a::PORT_TARGET_ATTRIBUTES.row.key()).into_boxed_str();
+            let key =
+                format!("{}{port}", a::PORT_TARGET_ATTRIBUTES.definition.key()).into_boxed_str();
             // Empty values do not override general ones.
             let pairs: Pairs = pairs
                 .into_iter()
@@ -209,7 +210,7 @@ impl TargetAttributes {
                 .iter()
                 .map(|(key, value)| (key.clone(), value.clone())),
         );
-        let mut field = a::TARGET_ATTRIBUTES.row.key();
+        let mut field = a::TARGET_ATTRIBUTES.definition.key();
         if let Some((key, _, own)) = self
             .ports
             .iter()
@@ -310,7 +311,7 @@ fn is_valid_target_value(key: &str, value: &str) -> bool {
 
 fn proxy_protocol_ports(reader: &mut SpecReader<'_>) -> Option<ProxyProtocolPorts> {
     let all = reader.annotations.get(&a::PROXY_PROTOCOL);
-    let row = &a::PROXY_PROTOCOL_PORTS.row;
+    let definition = &a::PROXY_PROTOCOL_PORTS.definition;
     let named = reader.annotations.get(&a::PROXY_PROTOCOL_PORTS);
     let mut ports = Vec::new();
     for text in named.iter().flatten() {
@@ -319,7 +320,7 @@ fn proxy_protocol_ports(reader: &mut SpecReader<'_>) -> Option<ProxyProtocolPort
             _ => {
                 let message =
                     format!("invalid port number in proxy-protocol-per-target-group: {text}");
-                reader.annotations.invalid_value(row, message);
+                reader.annotations.invalid_value(definition, message);
             }
         }
     }
@@ -347,7 +348,7 @@ pub(in crate::lb) fn of_listeners(reader: &mut SpecReader<'_>) -> Vec<(Box<str>,
             .parse::<u32>()
             .is_ok_and(|seconds| (60..=6000).contains(&seconds))
         {
-            let key = format!("{}{name}", a::LISTENER_ATTRIBUTES.row.key());
+            let key = format!("{}{name}", a::LISTENER_ATTRIBUTES.definition.key());
             let message = format!("{IDLE_TIMEOUT} must be a number from 60 to 6000, not {timeout}");
             reader.annotations.add_error(key, message);
         }

@@ -59,7 +59,7 @@ pub(in crate::lb) fn read(reader: &mut SpecReader<'_>) -> HealthCheck {
             format!("health check timeout ({timeout}) must not exceed the interval ({interval})");
         reader
             .annotations
-            .invalid_value(&a::HEALTH_TIMEOUT.row, message);
+            .invalid_value(&a::HEALTH_TIMEOUT.definition, message);
     }
     let default_timeout = match defaults.timeout {
         Some(timeout) => timeout,
@@ -142,7 +142,7 @@ fn read_in_range(
         return Some(found);
     }
     let message = format!("{found} is not between {} and {}", bounds.start(), bounds.end());
-    reader.annotations.invalid_value(&key.row, message);
+    reader.annotations.invalid_value(&key.definition, message);
     None
 }
 
@@ -164,7 +164,7 @@ fn parse_port(reader: &mut SpecReader<'_>, text: &str) -> Option<HealthPort> {
         Err(message) => {
             reader
                 .annotations
-                .invalid_value(&a::HEALTH_PORT.row, message);
+                .invalid_value(&a::HEALTH_PORT.definition, message);
             None
         }
     }

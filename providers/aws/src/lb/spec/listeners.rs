@@ -114,7 +114,7 @@ pub(in crate::lb) fn read(
     for (key_end, _) in attributes {
         let note = format!(
             "{}{key_end} has no effect: there is no such listener",
-            a::LISTENER_ATTRIBUTES.row.key()
+            a::LISTENER_ATTRIBUTES.definition.key()
         );
         reader.warn("UnusedAnnotation", note);
     }
@@ -269,7 +269,9 @@ fn group_ports<'a>(reader: &mut SpecReader<'a>, tls: &TlsAnnotations) -> Vec<Lis
                 let message = format!(
                     "TCP and UDP on port {number} take one listener for both, which this turns off"
                 );
-                reader.annotations.invalid_value(&a::TCP_UDP.row, message);
+                reader
+                    .annotations
+                    .invalid_value(&a::TCP_UDP.definition, message);
             }
             _ => {
                 let list: Vec<_> = ports
@@ -374,13 +376,13 @@ fn target_family(
             "UDP on a dualstack load balancer takes enable-prefix-for-ipv6-source-nat: on";
         reader
             .annotations
-            .invalid_value(&a::SOURCE_NAT.row, message);
+            .invalid_value(&a::SOURCE_NAT.definition, message);
     }
     family
 }
 
-/// Generates the name of a target group. Upstream concatenates the inputs without separators, so
-/// two ports of one Service may get the same name; the second one then gets another.
+/// Generates the name of a target group. cloud-provider-aws concatenates the inputs without
+/// separators, so two ports of one Service may get the same name; the second one then gets another.
 fn target_group_name(
     reader: &SpecReader<'_>,
     ports: &ListenerPorts<'_>,

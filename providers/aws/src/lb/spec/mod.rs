@@ -32,8 +32,10 @@ use crate::{
     ownership_tags::{self, Cluster},
 };
 
-/// Maximum lengths, in characters, of the key and of the value of a tag.
-const TAG_LENGTHS: (usize, usize) = (128, 256);
+/// Maximum length of the key of a tag, in characters.
+const MAX_TAG_KEY_LENGTH: usize = 128;
+/// Maximum length of the value of a tag, in characters.
+const MAX_TAG_VALUE_LENGTH: usize = 256;
 
 /// The result of parsing a Service.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,7 +68,7 @@ pub enum ServiceSpec {
 /// The controller whose defaults apply to a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DefaultsSource {
-    /// Upstream (cloud-provider-aws).
+    /// cloud-provider-aws.
     CloudProviderAws,
     /// The AWS load balancer controller, from which the Service is claimed.
     LoadBalancerController,
@@ -94,41 +96,57 @@ impl SpecReader<'_> {
 
 /// Parses a Service.
 pub fn parse(service: &ServiceView, settings: &Settings, cluster: &Cluster) -> ParsedService {
-    let looks_classic = hostnames(service).any(is_classic_hostname);
+    let status_looks_classic = hostnames(service).any(is_classic_hostname);
     match service_ownership(service, settings) {
-        ServiceOwnership::Ours(defaults_source) => ParsedService {
-            status_looks_classic: looks_classic,
-            ..parse_managed(service, settings, cluster, defaults_source)
-        },
+        ServiceOwnership::Ours(defaults_source) => {
+            let parsed = parse_managed(service, settings, cluster, defaults_source);
+            let (spec, tolerant) = match parsed.desired {
+                Some(desired) if parsed.errors.is_empty() => (ServiceSpec::Nlb(desired), None),
+                desired => (ServiceSpec::Invalid(parsed.errors), desired),
+            };
+            ParsedService {
+                spec,
+                status_looks_classic,
+                tolerant,
+                notices: parsed.notices,
+            }
+        }
         ServiceOwnership::Elsewhere(notice) => ParsedService {
             spec: ServiceSpec::ImplementedElsewhere,
-            status_looks_classic: looks_classic,
+            status_looks_classic,
             tolerant: None,
             notices: notice.into_iter().collect(),
         },
         ServiceOwnership::Invalid(errors) => {
-            let as_upstream =
+            let parsed =
                 parse_managed(service, settings, cluster, DefaultsSource::CloudProviderAws);
-            let tolerant = match as_upstream.spec {
-                ServiceSpec::Nlb(desired) => Some(desired),
-                _ => as_upstream.tolerant,
-            };
             ParsedService {
                 spec: ServiceSpec::Invalid(errors),
-                status_looks_classic: looks_classic,
-                tolerant,
+                status_looks_classic,
+                tolerant: parsed.desired,
                 notices: Vec::new(),
             }
         }
     }
 }
 
+/// A Service that was parsed as one that requests a Network Load Balancer from us.
+struct ManagedService {
+    /// The desired state, with harmless values in place of invalid ones. `None` only if there are
+    /// errors.
+    desired: Option<Box<DesiredLoadBalancer>>,
+    errors: Vec<FieldError>,
+    notices: Vec<ServiceNotice>,
+}
+
+/// Parses a Service as one that requests a Network Load Balancer from us, with these defaults.
+/// Parses all of it, whatever errors there are.
 fn parse_managed(
     service: &ServiceView,
     settings: &Settings,
     cluster: &Cluster,
     defaults_source: DefaultsSource,
-) -> ParsedService {
+) -> ManagedService {
     let mut annotations = AnnotationReader::new(service);
     let kind = annotations.get(&annotations::TYPE);
     let requested_type = annotations.get(&annotations::TARGET_TYPE);
@@ -154,15 +172,9 @@ fn parse_managed(
     };
     let desired = parse_desired(&mut reader).map(Box::new);
     notices::ignored_annotations(&mut reader);
-    let errors = reader.annotations.finish();
-    let (spec, tolerant) = match desired {
-        Some(desired) if errors.is_empty() => (ServiceSpec::Nlb(desired), None),
-        desired => (ServiceSpec::Invalid(errors), desired),
-    };
-    ParsedService {
-        spec,
-        status_looks_classic: false,
-        tolerant,
+    ManagedService {
+        desired,
+        errors: reader.annotations.finish(),
         notices: reader.notices,
     }
 }
@@ -205,23 +217,19 @@ fn parse_desired(reader: &mut SpecReader<'_>) -> Option<DesiredLoadBalancer> {
 
 /// Adds errors for features that Network Load Balancers do not have.
 fn reject_unsupported(reader: &mut SpecReader<'_>) {
-    if reader
-        .annotations
-        .text(&annotations::EXTRA_SECURITY_GROUPS.row)
-        .is_some()
-    {
-        let row = &annotations::EXTRA_SECURITY_GROUPS.row;
+    let extra_groups = &annotations::EXTRA_SECURITY_GROUPS.definition;
+    if reader.annotations.text(extra_groups).is_some() {
         let message = format!(
             "BYO extra security group annotation \"{}\" is not supported by NLB",
-            row.key()
+            extra_groups.key()
         );
-        reader.annotations.invalid_value(row, message);
+        reader.annotations.invalid_value(extra_groups, message);
     }
     if reader.annotations.get(&annotations::MULTI_CLUSTER) == Some(true) {
-        let row = &annotations::MULTI_CLUSTER.row;
-        reader
-            .annotations
-            .invalid_value(row, "target groups of several clusters are not supported");
+        reader.annotations.invalid_value(
+            &annotations::MULTI_CLUSTER.definition,
+            "target groups of several clusters are not supported",
+        );
     }
     if reader
         .service
@@ -258,15 +266,15 @@ fn extra_tags(reader: &mut SpecReader<'_>) -> Tags {
     for (key, value) in &tags {
         let problem = if key.to_ascii_lowercase().starts_with("aws:") {
             "the prefix aws: is AWS' own"
-        } else if key.chars().count() > TAG_LENGTHS.0 {
+        } else if key.chars().count() > MAX_TAG_KEY_LENGTH {
             "the key is longer than 128 characters"
-        } else if value.chars().count() > TAG_LENGTHS.1 {
+        } else if value.chars().count() > MAX_TAG_VALUE_LENGTH {
             "the value is longer than 256 characters"
         } else {
             continue;
         };
         reader.annotations.invalid_value(
-            &annotations::TAGS.row,
+            &annotations::TAGS.definition,
             format!("tag {key:?} is not possible in AWS: {problem}"),
         );
     }
@@ -302,61 +310,78 @@ fn node_requirements(reader: &mut AnnotationReader<'_>) -> Vec<LabelRequirement>
     requirements
 }
 
+/// The controller that is responsible for a Service.
 enum ServiceOwnership {
+    /// We are, and these defaults apply.
     Ours(DefaultsSource),
+    /// Another controller is. The notice is for the owner of the Service.
     Elsewhere(Option<ServiceNotice>),
+    /// We are, but the type of the load balancer is missing or not supported.
     Invalid(Vec<FieldError>),
 }
 
 /// Decides which controller is responsible for a Service, by class, type annotation and
 /// configuration.
 fn service_ownership(service: &ServiceView, settings: &Settings) -> ServiceOwnership {
-    let row = &annotations::TYPE.row;
+    use DefaultsSource::{CloudProviderAws, LoadBalancerController};
+    use ServiceOwnership::{Elsewhere, Invalid, Ours};
+
     // The class, if there is one, decides alone.
     if let Some(class) = &service.class {
         let claimed = settings.classes.iter().any(|ours| **ours == **class);
         return if claimed {
-            ServiceOwnership::Ours(DefaultsSource::LoadBalancerController)
+            Ours(LoadBalancerController)
         } else {
-            ServiceOwnership::Elsewhere(None)
+            Elsewhere(None)
         };
     }
     // Without a class, the type annotation decides, or the configured default type.
-    let kind = service
-        .annotations
-        .get(&*row.key())
-        .map_or("", |text| &**text);
+    let key = annotations::TYPE.definition.key();
+    let kind = service.annotations.get(&*key).map_or("", |text| &**text);
     match (kind, settings.default_type) {
-        ("nlb", _) | ("", DefaultType::Nlb) => ServiceOwnership::Ours(DefaultsSource::CloudProviderAws),
-        ("external" | "nlb-ip", _) if settings.claim_external => ServiceOwnership::Ours(DefaultsSource::LoadBalancerController),
-        ("external" | "nlb-ip", _) => ServiceOwnership::Elsewhere(None),
-        ("", DefaultType::None) => ServiceOwnership::Elsewhere(Some(ServiceNotice {
-            kind: EventType::Normal,
-            reason: "LoadBalancerLeftAlone",
-            note: format!(
-                "the Service has no annotation {}, and DefaultLoadBalancerType is none: it is left to another controller",
-                row.key()
-            )
-            .into(),
-        })),
-        ("", DefaultType::Unset) => ServiceOwnership::Invalid(vec![FieldError::new(
-            row.key(),
-            "is not set: set it to \"nlb\" for a Network Load Balancer, or set DefaultLoadBalancerType in cloud.conf \
-             (classic load balancers are not made)",
-        )]),
-        (other, _) => {
-            let message = format!("load balancer type \"{other}\" is not supported; use \"nlb\"");
-            let mut errors = vec![FieldError::new(row.key(), message)];
-            if hostnames(service).any(is_nlb_hostname) {
-                let message = format!(
-                    "cannot update Load Balancer Type annotation \"{}\" after creation for Classic Load Balancer",
-                    row.key()
-                );
-                errors.push(FieldError::new(row.key(), message));
-            }
-            ServiceOwnership::Invalid(errors)
-        }
+        ("nlb", _) | ("", DefaultType::Nlb) => Ours(CloudProviderAws),
+        ("external" | "nlb-ip", _) if settings.claim_external => Ours(LoadBalancerController),
+        ("external" | "nlb-ip", _) => Elsewhere(None),
+        ("", DefaultType::None) => Elsewhere(Some(no_default_type_notice(&key))),
+        ("", DefaultType::Unset) => Invalid(vec![missing_type_error(&key)]),
+        (other, _) => Invalid(unsupported_type_errors(&key, other, service)),
     }
+}
+
+/// Returns the notice for a Service without type annotation `key` if the default type is `none`.
+fn no_default_type_notice(key: &str) -> ServiceNotice {
+    let note = format!(
+        "the Service has no annotation {key}, and DefaultLoadBalancerType is none: \
+         it is left to another controller"
+    );
+    ServiceNotice {
+        kind: EventType::Normal,
+        reason: "LoadBalancerLeftAlone",
+        note: note.into(),
+    }
+}
+
+/// Returns the error of a Service without type annotation `key` if there is no default type.
+fn missing_type_error(key: &str) -> FieldError {
+    FieldError::new(
+        key,
+        "is not set: set it to \"nlb\" for a Network Load Balancer, or set \
+         DefaultLoadBalancerType in cloud.conf (classic load balancers are not made)",
+    )
+}
+
+/// Returns the errors of a Service whose type annotation `key` has a value that is not supported.
+fn unsupported_type_errors(key: &str, kind: &str, service: &ServiceView) -> Vec<FieldError> {
+    let message = format!("load balancer type \"{kind}\" is not supported; use \"nlb\"");
+    let mut errors = vec![FieldError::new(key, message)];
+    if hostnames(service).any(is_nlb_hostname) {
+        let message = format!(
+            "cannot update Load Balancer Type annotation \"{key}\" after creation for Classic \
+             Load Balancer"
+        );
+        errors.push(FieldError::new(key, message));
+    }
+    errors
 }
 
 fn hostnames(service: &ServiceView) -> impl Iterator<Item = &str> {

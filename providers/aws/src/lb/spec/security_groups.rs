@@ -30,7 +30,7 @@ pub(super) fn source_ranges(
         let field = if of_spec {
             "spec.loadBalancerSourceRanges".into()
         } else {
-            a::SOURCE_RANGES.row.key()
+            a::SOURCE_RANGES.definition.key()
         };
         for network in found
             .iter()
@@ -76,7 +76,7 @@ pub(super) fn read(
                 "prefix lists need a managed security group (NLBSecurityGroupMode=Managed)";
             reader
                 .annotations
-                .invalid_value(&a::PREFIX_LISTS.row, message);
+                .invalid_value(&a::PREFIX_LISTS.definition, message);
         }
         SecurityGroupChoice::Managed | SecurityGroupChoice::Keep | SecurityGroupChoice::None => {}
     }
@@ -86,7 +86,7 @@ pub(super) fn read(
     } else {
         sources
     };
-    // Upstream has no prefix lists, and no CIDR rule can express them.
+    // cloud-provider-aws has no prefix lists, and no CIDR rule can express them.
     let as_upstream =
         reader.defaults_source == DefaultsSource::CloudProviderAws && prefix_lists.is_empty();
     let backend_rules = backend_rules(reader, &groups);
@@ -116,7 +116,7 @@ fn groups(reader: &mut SpecReader<'_>) -> SecurityGroupChoice {
             let message = "conflicting security groups configuration";
             reader
                 .annotations
-                .invalid_value(&a::DISABLE_SECURITY_GROUP.row, message);
+                .invalid_value(&a::DISABLE_SECURITY_GROUP.definition, message);
         }
         return SecurityGroupChoice::None;
     }
@@ -131,7 +131,7 @@ fn groups(reader: &mut SpecReader<'_>) -> SecurityGroupChoice {
     if !given.is_empty() {
         let note = format!(
             "{} has no effect unless NLBSecurityGroupMode is Managed in cloud.conf",
-            a::SECURITY_GROUPS.row.key()
+            a::SECURITY_GROUPS.definition.key()
         );
         reader.warn("SecurityGroupsIgnored", note);
     }
@@ -145,7 +145,7 @@ struct BackendRules {
     refer_to_shared_group: bool,
 }
 
-/// Parses the management of the rules in nodes' groups. Upstream manages them with any
+/// Parses the management of the rules in nodes' groups. cloud-provider-aws manages them with any
 /// groups. The load balancer controller does so for given groups only on request.
 fn backend_rules(reader: &mut SpecReader<'_>, groups: &SecurityGroupChoice) -> BackendRules {
     let has_given_groups = matches!(groups, SecurityGroupChoice::Given(_));
@@ -158,7 +158,7 @@ fn backend_rules(reader: &mut SpecReader<'_>, groups: &SecurityGroupChoice) -> B
         let message = "backendSG feature is required to manage worker node SG rules when frontendSG is manually specified";
         reader
             .annotations
-            .invalid_value(&a::MANAGE_BACKEND_RULES.row, message);
+            .invalid_value(&a::MANAGE_BACKEND_RULES.definition, message);
     }
     BackendRules {
         are_managed: requested.unwrap_or(!has_given_groups || as_upstream),

@@ -126,9 +126,9 @@ enum ValueKind {
     OneOf(&'static [&'static str]),
 }
 
-/// A row with the function that parses its value.
+/// An annotation with the function that parses its value.
 pub(in crate::lb) struct AnnotationKey<T: 'static> {
-    pub(in crate::lb) row: Annotation,
+    pub(in crate::lb) definition: Annotation,
     parse: Parse<T>,
 }
 
@@ -154,25 +154,25 @@ impl<'a> AnnotationReader<'a> {
     /// Returns the value of an annotation; `None` if it is absent, empty, or invalid, which adds an
     /// error.
     pub(in crate::lb) fn get<T>(&mut self, key: &AnnotationKey<T>) -> Option<T> {
-        let text = self.text(&key.row).filter(|text| !text.is_empty())?;
-        match (key.parse)(&key.row.key(), text) {
+        let text = self.text(&key.definition).filter(|text| !text.is_empty())?;
+        match (key.parse)(&key.definition.key(), text) {
             Ok(value) => Some(value),
             Err(message) => {
-                self.invalid_value(&key.row, message);
+                self.invalid_value(&key.definition, message);
                 None
             }
         }
     }
 
     /// Returns the raw value, which may be empty.
-    pub(in crate::lb) fn text(&self, row: &Annotation) -> Option<&'a str> {
-        self.annotations.get(&*row.key()).map(|text| &**text)
+    pub(in crate::lb) fn text(&self, annotation: &Annotation) -> Option<&'a str> {
+        self.annotations.get(&*annotation.key()).map(|text| &**text)
     }
 
     /// Returns the values of a key that ends in a port, by that end; empty and invalid ones are
     /// left out.
     pub(in crate::lb) fn each<T>(&mut self, key: &AnnotationKey<T>) -> Vec<(&'a str, T)> {
-        let start = key.row.key();
+        let start = key.definition.key();
         let mut found = Vec::new();
         let from = (std::ops::Bound::Included(&*start), std::ops::Bound::Unbounded);
         for (name, text) in self
@@ -192,8 +192,12 @@ impl<'a> AnnotationReader<'a> {
     }
 
     /// Adds an error for an annotation.
-    pub(in crate::lb) fn invalid_value(&mut self, row: &Annotation, message: impl Into<Box<str>>) {
-        self.errors.push(FieldError::new(row.key(), message));
+    pub(in crate::lb) fn invalid_value(
+        &mut self,
+        annotation: &Annotation,
+        message: impl Into<Box<str>>,
+    ) {
+        self.errors.push(FieldError::new(annotation.key(), message));
     }
 
     /// Adds an error for any field.

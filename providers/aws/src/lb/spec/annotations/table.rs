@@ -17,7 +17,7 @@ pub(in crate::lb) type Pairs = BTreeMap<Box<str>, Box<str>>;
 
 impl<T> AnnotationKey<T> {
     const fn new(section: Section, name: &'static str, kind: ValueKind, parse: Parse<T>) -> Self {
-        let row = Annotation {
+        let definition = Annotation {
             name,
             port: "",
             section,
@@ -29,36 +29,36 @@ impl<T> AnnotationKey<T> {
             errors: &[],
             without_effect: None,
         };
-        Self { row, parse }
+        Self { definition, parse }
     }
 
     const fn from(mut self, from: Origin) -> Self {
-        self.row.from = from;
+        self.definition.from = from;
         self
     }
 
     const fn default(mut self, default: &'static str) -> Self {
-        self.row.default = default;
+        self.definition.default = default;
         self
     }
 
     const fn unit(mut self, unit: &'static str) -> Self {
-        self.row.unit = unit;
+        self.definition.unit = unit;
         self
     }
 
     const fn effect(mut self, effect: &'static str) -> Self {
-        self.row.effect = effect;
+        self.definition.effect = effect;
         self
     }
 
     const fn errors(mut self, errors: &'static [&'static str]) -> Self {
-        self.row.errors = errors;
+        self.definition.errors = errors;
         self
     }
 
     const fn port(mut self, port: &'static str) -> Self {
-        self.row.port = port;
+        self.definition.port = port;
         self
     }
 }
@@ -114,7 +114,7 @@ const fn ignored(
     Annotation {
         without_effect: Some(reason),
         from,
-        ..AnnotationKey::<()>::new(Section::WithoutEffect, name, kind, |_, _| Ok(())).row
+        ..AnnotationKey::<()>::new(Section::WithoutEffect, name, kind, |_, _| Ok(())).definition
     }
 }
 
@@ -527,51 +527,51 @@ const NOT_HERE: &str = "not supported here";
 
 /// All rows. An annotation in a row counts as known, whether or not it has an effect.
 pub(in crate::lb) static ALL: [&Annotation; 54] = [
-    &TYPE.row,
-    &TARGET_TYPE.row,
-    &NAME.row,
-    &TAGS.row,
-    &NODE_LABELS.row,
-    &INTERNAL.row,
-    &SCHEME.row,
-    &IP_ADDRESS_TYPE.row,
-    &SUBNETS.row,
-    &ALLOCATIONS.row,
-    &PRIVATE_IPV4.row,
-    &IPV6.row,
-    &SOURCE_NAT.row,
-    &SOURCE_RANGES.row,
-    &SECURITY_GROUPS.row,
-    &EXTRA_SECURITY_GROUPS.row,
-    &DISABLE_SECURITY_GROUP.row,
-    &MANAGE_BACKEND_RULES.row,
-    &PRIVATE_LINK_RULES.row,
-    &PREFIX_LISTS.row,
-    &CERTIFICATES.row,
-    &TLS_PORTS.row,
-    &TLS_POLICY.row,
-    &BACKEND_PROTOCOL.row,
-    &ALPN_POLICY.row,
-    &LISTENER_ATTRIBUTES.row,
-    &TCP_UDP.row,
-    &PROXY_PROTOCOL.row,
-    &PROXY_PROTOCOL_PORTS.row,
-    &TARGET_ATTRIBUTES.row,
-    &PORT_TARGET_ATTRIBUTES.row,
-    &MULTI_CLUSTER.row,
-    &HEALTH_PROTOCOL.row,
-    &HEALTH_PORT.row,
-    &HEALTH_PATH.row,
-    &HEALTH_INTERVAL.row,
-    &HEALTH_TIMEOUT.row,
-    &HEALTHY_THRESHOLD.row,
-    &UNHEALTHY_THRESHOLD.row,
-    &SUCCESS_CODES.row,
-    &CROSS_ZONE.row,
-    &ACCESS_LOG.row,
-    &ACCESS_LOG_BUCKET.row,
-    &ACCESS_LOG_PREFIX.row,
-    &ATTRIBUTES.row,
+    &TYPE.definition,
+    &TARGET_TYPE.definition,
+    &NAME.definition,
+    &TAGS.definition,
+    &NODE_LABELS.definition,
+    &INTERNAL.definition,
+    &SCHEME.definition,
+    &IP_ADDRESS_TYPE.definition,
+    &SUBNETS.definition,
+    &ALLOCATIONS.definition,
+    &PRIVATE_IPV4.definition,
+    &IPV6.definition,
+    &SOURCE_NAT.definition,
+    &SOURCE_RANGES.definition,
+    &SECURITY_GROUPS.definition,
+    &EXTRA_SECURITY_GROUPS.definition,
+    &DISABLE_SECURITY_GROUP.definition,
+    &MANAGE_BACKEND_RULES.definition,
+    &PRIVATE_LINK_RULES.definition,
+    &PREFIX_LISTS.definition,
+    &CERTIFICATES.definition,
+    &TLS_PORTS.definition,
+    &TLS_POLICY.definition,
+    &BACKEND_PROTOCOL.definition,
+    &ALPN_POLICY.definition,
+    &LISTENER_ATTRIBUTES.definition,
+    &TCP_UDP.definition,
+    &PROXY_PROTOCOL.definition,
+    &PROXY_PROTOCOL_PORTS.definition,
+    &TARGET_ATTRIBUTES.definition,
+    &PORT_TARGET_ATTRIBUTES.definition,
+    &MULTI_CLUSTER.definition,
+    &HEALTH_PROTOCOL.definition,
+    &HEALTH_PORT.definition,
+    &HEALTH_PATH.definition,
+    &HEALTH_INTERVAL.definition,
+    &HEALTH_TIMEOUT.definition,
+    &HEALTHY_THRESHOLD.definition,
+    &UNHEALTHY_THRESHOLD.definition,
+    &SUCCESS_CODES.definition,
+    &CROSS_ZONE.definition,
+    &ACCESS_LOG.definition,
+    &ACCESS_LOG_BUCKET.definition,
+    &ACCESS_LOG_PREFIX.definition,
+    &ATTRIBUTES.definition,
     &ignored("access-log-emit-interval", ValueKind::Integer, Origin::Classic, CLASSIC),
     &ignored("connection-draining-enabled", ValueKind::Bool, Origin::Classic, CLASSIC),
     &ignored("connection-draining-timeout", ValueKind::Integer, Origin::Classic, CLASSIC),
