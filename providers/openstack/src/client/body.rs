@@ -104,7 +104,7 @@ struct Envelope<T> {
 impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Envelope<T> {
     type Value = Unwrapped<T>;
 
-    fn deserialize<D: de::Deserializer<'de>>(self, reader: D) -> Result<Self::Value, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Self::Value, D::Error> {
         reader.deserialize_map(self)
     }
 }
@@ -208,7 +208,7 @@ mod tests {
 
         /// Parses an object in which every field but the required ones is null, then one in which
         /// they are lists of null.
-        fn check<T: DeserializeOwned + Serialize>(required: Value) {
+        fn check<T: DeserializeOwned + Serialize>(required: &Value) {
             let parsed: T = serde_json::from_value(required.clone()).unwrap();
             let complete = serde_json::to_value(&parsed).unwrap();
             let required = required.as_object().unwrap();
@@ -232,14 +232,14 @@ mod tests {
         }
 
         let id = json!({"id": "1"});
-        check::<Router>(id.clone());
-        check::<Server>(id.clone());
-        check::<Network>(id.clone());
-        check::<Subnet>(id.clone());
-        check::<Port>(id.clone());
-        check::<FloatingIp>(id.clone());
-        check::<SecurityGroup>(id);
-        check::<Flavor>(json!({"id": "1", "name": "small"}));
+        check::<Router>(&id);
+        check::<Server>(&id);
+        check::<Network>(&id);
+        check::<Subnet>(&id);
+        check::<Port>(&id);
+        check::<FloatingIp>(&id);
+        check::<SecurityGroup>(&id);
+        check::<Flavor>(&json!({"id": "1", "name": "small"}));
         let with = |more: Value| {
             let mut object =
                 json!({"id": "1", "provisioning_status": "ACTIVE", "operating_status": "ONLINE"});
@@ -247,12 +247,12 @@ mod tests {
             fields.extend(more.as_object().unwrap().clone());
             object
         };
-        check::<LoadBalancer>(with(json!({})));
-        check::<Listener>(with(json!({"protocol": "TCP", "protocol_port": 80})));
-        check::<Pool>(with(json!({"protocol": "TCP", "lb_algorithm": "ROUND_ROBIN"})));
-        check::<Member>(with(json!({"address": "10.0.0.1", "protocol_port": 80})));
+        check::<LoadBalancer>(&with(json!({})));
+        check::<Listener>(&with(json!({"protocol": "TCP", "protocol_port": 80})));
+        check::<Pool>(&with(json!({"protocol": "TCP", "lb_algorithm": "ROUND_ROBIN"})));
+        check::<Member>(&with(json!({"address": "10.0.0.1", "protocol_port": 80})));
         let health = json!({"type": "TCP", "delay": 1, "timeout": 1, "max_retries": 1});
-        check::<HealthMonitor>(with(health));
+        check::<HealthMonitor>(&with(health));
     }
 
     #[test]
