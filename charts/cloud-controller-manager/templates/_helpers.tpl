@@ -54,6 +54,8 @@ annotations:
 {{- define "ccm.image" -}}
 {{- $registry := .Values.image.registry | trimSuffix "/" -}}
 {{- $repository := .Values.image.repository | default (printf "ccm-%s" .Values.provider) | trimPrefix "/" -}}
+{{- /* A whole name, told as container engines tell one: the chart of a release has a registry by default. */ -}}
+{{- if regexMatch "^([^/]*[.:][^/]*|localhost)/" $repository -}}{{- $registry = "" -}}{{- end -}}
 {{- $name := ternary (printf "%s/%s" $registry $repository) $repository (ne $registry "") -}}
 {{- if .Values.image.digest -}}
 {{- printf "%s@%s" $name .Values.image.digest -}}

@@ -48,6 +48,22 @@
 {{- $wrong = append $wrong "updateStrategy.type: Recreate is for kind Deployment" -}}
 {{- end -}}
 {{- end -}}
+{{- $rolling := $v.updateStrategy.rollingUpdate | default dict -}}
+{{- if and $rolling (ne ($v.updateStrategy.type | default "RollingUpdate") "RollingUpdate") -}}
+{{- $wrong = append $wrong (printf "updateStrategy.rollingUpdate: is for type RollingUpdate, but the type is %s" $v.updateStrategy.type) -}}
+{{- end -}}
+{{- $zero := list "0" "0%" -}}
+{{- $noSurge := has (toString ($rolling.maxSurge | default 0)) $zero -}}
+{{- if and (hasKey $rolling "maxUnavailable") (has (toString $rolling.maxUnavailable) $zero) -}}
+{{- if and $noSurge (or (hasKey $rolling "maxSurge") (eq $v.kind "DaemonSet")) -}}
+{{- $wrong = append $wrong "updateStrategy.rollingUpdate: maxSurge and maxUnavailable are both 0, so that no pod can be replaced" -}}
+{{- end -}}
+{{- else if and (eq $v.kind "DaemonSet") (not $noSurge) -}}
+{{- $wrong = append $wrong "updateStrategy.rollingUpdate: a DaemonSet with maxSurge needs maxUnavailable 0" -}}
+{{- end -}}
+{{- if and (eq $v.kind "DaemonSet") $v.hostNetwork (not $noSurge) -}}
+{{- $wrong = append $wrong "updateStrategy.rollingUpdate.maxSurge: must be 0 with kind DaemonSet and hostNetwork, since old and new pods of a node share its port" -}}
+{{- end -}}
 {{- if and $v.updateStrategy (not $v.leaderElection.enabled) (ne ($v.updateStrategy.type | default "") "Recreate") -}}
 {{- $wrong = append $wrong "updateStrategy.type: Recreate is needed without leaderElection.enabled, so that two pods never work at the same time" -}}
 {{- end -}}
@@ -107,6 +123,15 @@
 {{- if and (not $v.hostNetwork) (regexMatch "^(127\\.|(0*:)+0*1$|(0*:)+[fF]{4}:127\\.)" $v.serving.bindAddress) -}}
 {{- $wrong = append $wrong (printf "serving.bindAddress: at %s nothing reaches a pod without hostNetwork, and probes fail" $v.serving.bindAddress) -}}
 {{- end -}}
+{{- if and $v.shadow.enabled .Release.IsUpgrade -}}
+{{- /* The Job would take the manager's place. Without a cluster, and for a release that has none, nothing is found. */ -}}
+{{- range $kind := list "Deployment" "DaemonSet" -}}
+{{- $live := lookup "apps/v1" $kind $.Release.Namespace (include "ccm.fullname" $) | default dict -}}
+{{- if eq (dig "metadata" "annotations" "meta.helm.sh/release-name" "" $live) $.Release.Name -}}
+{{- $wrong = append $wrong (printf "shadow.enabled: would remove %s %s, the manager of this release: install the shadow as a release of its own" $kind (include "ccm.fullname" $)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- $own := include "ccm.ownFlags" . | fromYaml -}}
 {{- range $name, $_ := $v.extraArgs -}}
 {{- with get $own ($name | replace "_" "-") -}}
@@ -140,7 +165,6 @@ leader-migration-config: leaderMigration.controllerLeaders
 logging-format: logging.format
 master: apiServer.host
 secure-port: serving.port
-shadow: shadow.enabled
 shadow-once: shadow.enabled
 tls-cert-file: serving.tls.existingSecret
 tls-private-key-file: serving.tls.existingSecret

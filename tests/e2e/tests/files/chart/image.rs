@@ -34,6 +34,24 @@ fn names_of_images_have_no_empty_part() {
 /// Without either, `values_that_contradict_each_other_are_told_together` has what is said.
 fn a_whole_name_needs_no_registry() {
     let helm = Helm::find().unwrap();
-    let set = "provider=aws,image.repository=r.example/infra/ccm-aws";
-    assert_eq!(image(&helm, set), "r.example/infra/ccm-aws:0.1.0");
+    // The chart of a release has a registry by default.
+    for registry in ["", "ghcr.io/owner/project"] {
+        for (repository, whole) in [
+            ("r.example/infra/ccm-aws", true),
+            ("registry:5000/ccm-aws", true),
+            ("localhost/ccm-aws", true),
+            ("infra/ccm-aws", false),
+            ("ccm.aws", false),
+            ("localhost", false),
+        ] {
+            let set =
+                format!("provider=aws,image.registry={registry},image.repository={repository}");
+            let wanted = if whole || registry.is_empty() {
+                format!("{repository}:0.1.0")
+            } else {
+                format!("{registry}/{repository}:0.1.0")
+            };
+            assert_eq!(image(&helm, &set), wanted, "{set}");
+        }
+    }
 }

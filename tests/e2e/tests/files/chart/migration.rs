@@ -1,13 +1,15 @@
 //! Beside another manager: leader migration and shadow mode.
 
 use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
 
 use ccm_core::config::{self, Invocation, Product, leader_migration::LeaderMigration};
 use serde_json::{Value, json};
 
 use super::workload;
 use crate::cases;
-use crate::helm::{Helm, container, objects, only, root, strings};
+use crate::helm::{Helm, RELEASE, chart, container, objects, only, root, strings};
 use crate::plain::Case;
 
 /// What has to be rendered.
@@ -18,6 +20,8 @@ pub(crate) fn rendered() -> Vec<Case> {
         a_shadow_is_a_job_that_compares_once,
         a_shadow_may_read_what_the_controllers_read_and_nothing_else,
         a_shadow_of_another_cluster_makes_no_roles,
+        a_shadow_never_takes_the_place_of_its_releases_manager,
+        a_shadow_may_go_on_comparing,
     ]
 }
 
@@ -45,6 +49,11 @@ fn a_migration_by_the_built_in_list_is_a_flag() {
         ["cloud-controller-manager", LeaderMigration::default().leader_name.as_str()]
     );
     let without = helm.objects(&["--set", "provider=mock"]).unwrap();
+    assert_eq!(
+        locks(&without),
+        ["cloud-controller-manager"],
+        "nothing of what it takes no part in"
+    );
     let args = strings(&container(workload(&without))["args"]);
     assert!(!args.iter().any(|arg| arg.contains("migration")), "{args:?}");
 }
@@ -187,4 +196,106 @@ fn a_shadow_of_another_cluster_makes_no_roles() {
     assert!(only(&objects, "ClusterRole").is_err());
     let args = strings(&container(only(&objects, "Job").unwrap())["args"]);
     assert!(args.iter().any(|arg| arg.starts_with("--kubeconfig=")), "{args:?}");
+}
+
+/// What an API server answers whose only object is the Deployment of the release [`RELEASE`].
+fn answer(path: &str) -> Option<Value> {
+    let resource = |name: &str, kind: &str| json!({"name": name, "kind": kind, "namespaced": true, "verbs": ["get"]});
+    Some(match path {
+        "/version" => json!({"major": "1", "minor": "36", "gitVersion": "v1.36.0"}),
+        "/api" => json!({"kind": "APIVersions", "versions": ["v1"]}),
+        "/api/v1" => json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": []}),
+        "/apis" => {
+            let version = json!({"groupVersion": "apps/v1", "version": "v1"});
+            let group = json!({"name": "apps", "versions": [version], "preferredVersion": version});
+            json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [group]})
+        }
+        "/apis/apps/v1" => json!({
+            "kind": "APIResourceList",
+            "groupVersion": "apps/v1",
+            "resources": [resource("deployments", "Deployment"), resource("daemonsets", "DaemonSet")],
+        }),
+        "/apis/apps/v1/namespaces/kube-system/deployments/cloud-controller-manager" => json!({
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {
+                "name": "cloud-controller-manager",
+                "annotations": {"meta.helm.sh/release-name": RELEASE},
+            },
+        }),
+        _ => return None,
+    })
+}
+
+/// Answers one request.
+fn serve(stream: TcpStream) -> std::io::Result<()> {
+    let mut lines = BufReader::new(&stream).lines();
+    let first = lines.next().transpose()?.unwrap_or_default();
+    for line in lines {
+        if line?.is_empty() {
+            break;
+        }
+    }
+    let target = first.split(' ').nth(1).unwrap_or_default();
+    let found = answer(target.split('?').next().unwrap_or_default());
+    let status = if found.is_some() {
+        "200 OK"
+    } else {
+        "404 Not Found"
+    };
+    let body = found
+        .unwrap_or_else(|| json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}))
+        .to_string();
+    write!(
+        &stream,
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// An update that only sets `shadow.enabled` would leave the cluster without a manager.
+fn a_shadow_never_takes_the_place_of_its_releases_manager() {
+    let helm = Helm::find().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = format!("http://{}", listener.local_addr().unwrap());
+    // Ends with the program.
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            // A client that hung up asks again.
+            let _ = serve(stream);
+        }
+    });
+    let said = |release: &str, upgrade: bool| {
+        let chart = chart();
+        let mut args = vec!["template", release, chart.to_str().unwrap()];
+        args.extend(["--namespace", "kube-system", "--dry-run=server"]);
+        args.extend(["--kube-apiserver", &server, "--set", "provider=mock,shadow.enabled=true"]);
+        // So that both releases have a manager of this name, and it is the first's.
+        args.extend(["--set", "fullnameOverride=cloud-controller-manager"]);
+        if upgrade {
+            args.push("--is-upgrade");
+        }
+        // Beyond the templates the server knows too little.
+        let output = helm.output(args).unwrap();
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let refusal = "- shadow.enabled: would remove Deployment cloud-controller-manager, the manager of this release";
+    let live = said(RELEASE, true);
+    assert!(live.contains(refusal), "{live}");
+    for other in [said("shadow", true), said(RELEASE, false)] {
+        assert!(!other.contains("would remove") && !other.contains("template"), "{other}");
+    }
+}
+
+fn a_shadow_may_go_on_comparing() {
+    let helm = Helm::find().unwrap();
+    let objects = helm
+        .objects(&["--set", "provider=mock,replicaCount=1,extraArgs.shadow=true"])
+        .unwrap();
+    let args = strings(&container(workload(&objects))["args"]);
+    let product = Product::new("ccm-test", "v0.0.0", &["mock"]);
+    match config::parse(&product, args.iter().cloned()) {
+        Ok(Invocation::Run(config)) => assert!(config.shadow.is_on() && !config.shadow.once),
+        other => panic!("{other:?}"),
+    }
 }

@@ -17,6 +17,7 @@ pub(crate) fn rendered() -> Vec<Case> {
         annotations_of_all_objects_are_on_all_and_an_objects_own_win,
         further_objects_are_rendered,
         the_notes_find_nodes_with_several_taints,
+        the_notes_name_a_leader_if_there_is_one_and_what_is_deprecated,
     ]
 }
 
@@ -140,20 +141,28 @@ fn further_objects_are_rendered() {
     }
 }
 
-/// kubectl's jsonpath compares one value: a filter on the keys of two taints fails.
-fn the_notes_find_nodes_with_several_taints() {
+/// What helm prints after an installation.
+fn notes(set: &str) -> String {
     let helm = Helm::find().unwrap();
     let chart = crate::helm::chart();
-    let notes = helm
-        .run([
-            "install",
-            "x",
-            chart.to_str().unwrap(),
-            "--dry-run=client",
-            "--set",
-            "provider=mock",
-        ])
-        .unwrap();
+    let args = ["install", "x", chart.to_str().unwrap(), "--dry-run=client", "--set", set];
+    let printed = helm.run(args).unwrap();
+    printed.split_once("\nNOTES:\n").unwrap().1.to_owned()
+}
+
+fn the_notes_name_a_leader_if_there_is_one_and_what_is_deprecated() {
+    let (leader, lease, deprecated) = ("\nThe leader:\n", "the Lease", "`replicas` is deprecated");
+    let default = notes("provider=mock");
+    assert!(default.contains(leader) && default.contains(lease), "{default}");
+    assert!(!default.contains(deprecated), "{default}");
+    let alone = notes("provider=mock,replicas=1,leaderElection.enabled=false");
+    assert!(!alone.contains(leader) && !alone.contains(lease), "{alone}");
+    assert!(alone.contains(deprecated), "{alone}");
+}
+
+/// kubectl's jsonpath compares one value: a filter on the keys of two taints fails.
+fn the_notes_find_nodes_with_several_taints() {
+    let notes = notes("provider=mock");
     let command = notes
         .lines()
         .find_map(|line| line.trim().strip_prefix("kubectl get nodes "))

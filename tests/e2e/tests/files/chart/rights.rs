@@ -77,6 +77,7 @@ fn rules_are_those_of_the_plain_manifests() {
         "routes.enabled=true",
         "nodeIPAM.enabled=true",
         "rbac.capabilities.endpoints=true",
+        "leaderMigration.enabled=true",
     ];
     let args: Vec<_> = values.iter().flat_map(|value| ["--set", value]).collect();
     let ours = by_name(helm.objects(&args).unwrap());
@@ -85,7 +86,8 @@ fn rules_are_those_of_the_plain_manifests() {
 
 fn rules_with_an_account_for_each_controller_are_those_of_the_plain_manifests() {
     let helm = Helm::find().unwrap();
-    let args = ["--set", "provider=mock", "--set", "useServiceAccountCredentials=true"];
+    let set = "provider=mock,useServiceAccountCredentials=true,leaderMigration.enabled=true";
+    let args = ["--set", set];
     let ours = by_name(helm.objects(&args).unwrap());
     let mut theirs = manifests(&["rbac", "rbac/service-account-credentials"]);
     // As rbac/README.md says, the controllers' own roles stay away.

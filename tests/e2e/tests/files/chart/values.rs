@@ -118,6 +118,14 @@ fn values_of_the_wrong_type_are_refused_with_their_name() {
             "{provider: mock, metrics: {serviceMonitor: {authorization: {token: x}, scrapeTimeout: 5}}}",
             &["'token' not allowed", "/metrics/serviceMonitor/scrapeTimeout"],
         ),
+        (
+            "{provider: mock, metrics: {serviceMonitor: {authorization: {type: Bearer}}}}",
+            &["/metrics/serviceMonitor/authorization", "'credentials' required"],
+        ),
+        (
+            "{provider: mock, metrics: {serviceMonitor: {authorization: {credentials: {name: s}}}}}",
+            &["/metrics/serviceMonitor/authorization/credentials", "'key'"],
+        ),
         ("{provider: mock, controllers: [Route]}", &["/controllers/0", "pattern"]),
         ("{provider: mock, controllers: []}", &["/controllers", "minItems"]),
         ("{provider: mock, cluster: {cidr: 10.0.0.0}}", &["/cluster/cidr", "pattern"]),
@@ -175,6 +183,25 @@ fn values_that_contradict_each_other_are_told_together() {
         (
             "{provider: mock, kind: DaemonSet, updateStrategy: {type: Recreate}}",
             &["updateStrategy.type: Recreate is for kind Deployment"],
+        ),
+        (
+            "{provider: mock, updateStrategy: {type: Recreate, rollingUpdate: {maxSurge: 1}}}",
+            &["updateStrategy.rollingUpdate: is for type RollingUpdate, but the type is Recreate"],
+        ),
+        (
+            "{provider: mock, updateStrategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 0%}}}",
+            &["updateStrategy.rollingUpdate: maxSurge and maxUnavailable are both 0"],
+        ),
+        (
+            "{provider: mock, kind: DaemonSet, updateStrategy: {rollingUpdate: {maxUnavailable: 0}}}",
+            &["updateStrategy.rollingUpdate: maxSurge and maxUnavailable are both 0"],
+        ),
+        (
+            "{provider: mock, kind: DaemonSet, updateStrategy: {rollingUpdate: {maxSurge: 1}}}",
+            &[
+                "updateStrategy.rollingUpdate: a DaemonSet with maxSurge needs maxUnavailable 0",
+                "updateStrategy.rollingUpdate.maxSurge: must be 0 with kind DaemonSet and hostNetwork",
+            ],
         ),
         ("{provider: mock, dnsPolicy: None}", &["dnsConfig.nameservers: is needed"]),
         (
@@ -288,6 +315,9 @@ fn values_that_fit_together_are_accepted() {
         "leaderElection.enabled=false,replicas=1",
         "leaderElection.enabled=false,replicaCount=1,updateStrategy.type=Recreate",
         "kind=DaemonSet,updateStrategy.type=OnDelete",
+        "updateStrategy.rollingUpdate.maxUnavailable=0",
+        "updateStrategy.rollingUpdate.maxSurge=0,updateStrategy.rollingUpdate.maxUnavailable=50%",
+        "kind=DaemonSet,hostNetwork=false,updateStrategy.rollingUpdate.maxSurge=1,updateStrategy.rollingUpdate.maxUnavailable=0",
         "dnsPolicy=None,dnsConfig.nameservers={10.0.0.10}",
         "extraArgs.leader-elect-lease-duration=30s,extraArgs.kube_api_qps=50",
     ];
