@@ -1,8 +1,10 @@
 //! Checks that a release can be tagged: its version is the same everywhere, the changelog has its
-//! section, and nothing is uncommitted. Changes nothing.
+//! section, no document says that nothing was published, and nothing is uncommitted. Changes
+//! nothing.
 
 mod changelog;
 mod git;
+mod statements;
 mod versions;
 
 use std::path::{Path, PathBuf};
@@ -33,8 +35,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     anyhow::ensure!(is_version(version), "{version} is no version like 1.2.3 or 1.2.3-rc.1");
     let root = root()?;
     let changelog = read(&root, CHANGELOG)?;
-    let mut findings =
-        versions::findings(version, &versions::files(&root)?, &versions::packages()?);
+    let files = versions::files(&root)?;
+    let mut findings = versions::findings(version, &files, &versions::packages()?);
+    findings.extend(statements::findings(&files));
     findings.extend(changelog::findings(&changelog, version));
     findings.extend(git::findings(&root, version)?);
     for finding in &findings {

@@ -1,5 +1,5 @@
-//! Where the project's version is written: manifests, the lock file, the chart, and pages that name
-//! images or the chart.
+//! Where the project's version is written: manifests, the lock file, the chart, and files that name
+//! images, the chart or crates.
 
 use std::path::{Path, PathBuf};
 
@@ -16,17 +16,32 @@ const CHART: &str = "charts/cloud-controller-manager/Chart.yaml";
 const COMPATIBILITY: &str = "docs/compatibility.md";
 
 /// What stands directly before a version of ours.
-const MARKERS: [&str; 6] = [
+const MARKERS: [&str; 7] = [
     "ccm-aws:",
     "ccm-mock:",
     "ccm-openstack:",
     "helm.sh/chart: cloud-controller-manager-",
     "app.kubernetes.io/version: ",
     "cloud-controller-manager --version ",
+    "placeholder: ccm-openstack v",
 ];
 
+/// What stands directly before the series that users of a crate ask for.
+const SERIES_MARKERS: [&str; 2] = ["ccm-core = { version = ", "ccm-testkit = "];
+
 /// Files that markers are looked for in: git's patterns.
-const PAGES: [&str; 6] = ["README.md", "SECURITY.md", "charts/", "docs/", "images/", "rbac/"];
+const PAGES: [&str; 10] = [
+    ".github/",
+    "README.md",
+    "SECURITY.md",
+    "ccm-core/",
+    "charts/",
+    "docs/",
+    "images/",
+    "providers/",
+    "rbac/",
+    "tests/",
+];
 
 /// A file of the repository.
 pub(super) struct SourceFile {
@@ -145,12 +160,18 @@ fn chart_value<'a>(chart: &'a str, key: &str) -> Option<&'a str> {
 /// Says where a page names another version behind a marker.
 fn named_elsewhere(version: &str, file: &SourceFile) -> Vec<String> {
     let mut findings = Vec::new();
+    let minor = series(version).unwrap_or(version);
+    let whole = MARKERS.map(|marker| (marker, version));
+    let markers: Vec<_> = whole
+        .into_iter()
+        .chain(SERIES_MARKERS.map(|marker| (marker, minor)))
+        .collect();
     for (number, line) in file.text.lines().enumerate() {
-        for marker in MARKERS {
+        for &(marker, wanted) in &markers {
             let named = line
                 .match_indices(marker)
                 .filter_map(|(at, _)| named_version(&line[at + marker.len()..]));
-            findings.extend(named.filter(|named| *named != version).map(|named| {
+            findings.extend(named.filter(|named| *named != wanted).map(|named| {
                 format!("{}:{}: names {marker}{named}", file.path.display(), number + 1)
             }));
         }
@@ -192,6 +213,7 @@ mod tests {
                 "image: infra/ccm-mock:0.1.0, or ccm-aws:<tag>\nccm-openstack:0.1.0.\n    app.kubernetes.io/version: \"0.1.0\"\n\
                  helm.sh/chart: cloud-controller-manager-{{ .Chart.Version }}\n",
             ),
+            ("ccm-core/README.md", "ccm-core = { version = \"0.1\" }\n"),
         ];
         let file = |(path, text): (&str, &str)| SourceFile { path: path.into(), text: text.into() };
         files.into_iter().map(file).collect()
@@ -252,6 +274,12 @@ mod tests {
                 "version: \"0.1.0\"",
                 "version: \"0.2.0\"",
                 "docs/install.md:3: names app.kubernetes.io/version: 0.2.0",
+            ),
+            (
+                "ccm-core/README.md",
+                "\"0.1\"",
+                "\"0.0\"",
+                "ccm-core/README.md:1: names ccm-core = { version = 0.0",
             ),
         ];
         for (path, from, to, finding) in cases {
