@@ -245,7 +245,7 @@ mod tests {
         net::{TcpListener, TcpStream},
         sync::{Notify, mpsc},
         task::{JoinHandle, JoinSet},
-        time,
+        time::{pause, timeout},
     };
     use tokio_rustls::TlsAcceptor;
 
@@ -427,10 +427,10 @@ mod tests {
         get_version(&client).await.unwrap();
         server.silent.notify_one();
 
-        time::pause();
+        pause();
         let start = Instant::now();
         let limit = KEEPALIVE + PING_TIMEOUT + Duration::from_secs(1);
-        let answer = time::timeout(limit, get_version(&client)).await;
+        let answer = timeout(limit, get_version(&client)).await;
         assert!(answer.expect("the request still waits").is_err());
         assert!(start.elapsed() >= PING_TIMEOUT, "after {:?}", start.elapsed());
         server.task.abort();
@@ -443,9 +443,9 @@ mod tests {
         let client = tls_client(&server, HttpVersions::Http1);
         get_version(&client).await.unwrap();
         server.silent.notify_one();
-        let renewal = time::timeout(Duration::from_millis(200), get_version(&client)).await;
+        let renewal = timeout(Duration::from_millis(200), get_version(&client)).await;
         assert!(renewal.is_err(), "the silent peer answers");
-        let again = time::timeout(Duration::from_secs(5), get_version(&client)).await;
+        let again = timeout(Duration::from_secs(5), get_version(&client)).await;
         again.expect("it waits on the silent connection").unwrap();
         server.task.abort();
     }
