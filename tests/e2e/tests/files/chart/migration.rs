@@ -228,8 +228,8 @@ fn answer(path: &str) -> Option<Value> {
 }
 
 /// Answers one request.
-fn serve(stream: TcpStream) -> std::io::Result<()> {
-    let mut lines = BufReader::new(&stream).lines();
+fn serve(mut stream: &TcpStream) -> std::io::Result<()> {
+    let mut lines = BufReader::new(stream).lines();
     let first = lines.next().transpose()?.unwrap_or_default();
     for line in lines {
         if line?.is_empty() {
@@ -247,7 +247,7 @@ fn serve(stream: TcpStream) -> std::io::Result<()> {
         .unwrap_or_else(|| json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}))
         .to_string();
     write!(
-        &stream,
+        stream,
         "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     )
@@ -262,7 +262,7 @@ fn a_shadow_never_takes_the_place_of_its_releases_manager() {
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             // A client that hung up asks again.
-            let _ = serve(stream);
+            let _ = serve(&stream);
         }
     });
     let said = |release: &str, upgrade: bool| {
