@@ -64,7 +64,7 @@ fn instance(from: types::Instance) -> Result<Instance, AwsError> {
             .instance_type
             .map(|instance_type| instance_type.as_str().into())
             .unwrap_or_default(),
-        zone: text(
+        zone: text_or_empty(
             from.placement
                 .and_then(|placement| placement.availability_zone),
         ),
