@@ -179,7 +179,7 @@ mod tests {
         }
     }
 
-    /// From Neutron 2026.1, with an L3 agent that has no availability zone.
+    /// In the form of Neutron 2026.1, with what it answers for an L3 agent without a zone.
     const ROUTER: &str = r#"{"router": {
         "id": "0a4ffd0e-9d0f-4b6c-a2ec-7d8a1ee5a0a2", "name": "nodes", "status": "ACTIVE",
         "admin_state_up": true, "tenant_id": "9d0e", "project_id": "9d0e", "description": "",
