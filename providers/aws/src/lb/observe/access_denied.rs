@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use ccm_core::provider::{CloudError, ErrorKind, EventType, Op};
+use ccm_core::provider::{CloudError, EventType, Op};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -35,8 +35,8 @@ impl AccessDeniedCache {
     /// at most once per hour.
     ///
     /// # Errors
-    /// Any other error of the read. NotFound is returned unchanged, although the caller has just
-    /// seen the object in a listing.
+    /// Any other error of the read, also that the credentials are invalid. NotFound is returned
+    /// unchanged, although the caller has just seen the object in a listing.
     pub(in crate::lb) async fn read<T>(
         &self,
         op: &Op,
@@ -51,26 +51,21 @@ impl AccessDeniedCache {
             Ok(value) => return Ok(Some(value)),
             Err(error) => error,
         };
-        // Invalid credentials are not cached: they say nothing about permissions.
+        // Invalid credentials are an error: they say nothing about permissions.
         let is_denied_by_policy =
             ["AccessDenied", "AccessDeniedException", "UnauthorizedOperation"]
                 .iter()
                 .any(|code| error.has_code(code));
-        let error = CloudError::from(error);
-        if error.kind() != ErrorKind::Denied {
-            return Err(error);
+        if !is_denied_by_policy {
+            return Err(error.into());
         }
-        if is_denied_by_policy {
-            let denial = DeniedAction {
-                at: Instant::now(),
-                note: error.chain(),
-                reported_to: HashSet::new(),
-            };
-            self.0.lock().entry(action).or_insert(denial);
-            self.is_denied(op, owner, action);
-        } else {
-            op.event(EventType::Warning, reason::PERMISSION, &error.chain());
-        }
+        let denial = DeniedAction {
+            at: Instant::now(),
+            note: CloudError::from(error).chain(),
+            reported_to: HashSet::new(),
+        };
+        self.0.lock().entry(action).or_insert(denial);
+        self.is_denied(op, owner, action);
         Ok(None)
     }
 

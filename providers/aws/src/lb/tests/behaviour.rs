@@ -576,6 +576,26 @@ async fn what_policy_does_not_let_us_read_is_told_and_left_alone() {
     assert_eq!(rig.aws.writes(), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_invalid_credentials_do_not_let_us_read_is_read_again() {
+    let rig = Fixture::new(1);
+    let web = service("web", &[80]);
+    rig.settle(&web).await;
+    let changed = with(web, "target-group-attributes", "proxy_protocol_v2.enabled=true");
+    let rig = rig.restart();
+    rig.aws
+        .fail_next(Action::DescribeTargetGroupAttributes, "ExpiredToken");
+    let error = rig
+        .ensure(&changed, ReadMode::Cached)
+        .await
+        .result
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    assert_eq!(rig.aws.calls(Action::ModifyTargetGroupAttributes), 0);
+    rig.settle(&changed).await;
+    assert_eq!(rig.aws.calls(Action::ModifyTargetGroupAttributes), 1);
+}
+
 // TG5
 #[tokio::test(start_paused = true)]
 async fn what_policy_does_not_let_us_read_is_asked_once_an_hour_and_told_each_service_once() {
