@@ -61,9 +61,9 @@ pub fn initialization(node: &NodeView, meta: &InstanceMetadata) -> Result<Initia
 /// Builds the write that adds the shutdown taint, or removes it.
 pub fn shutdown_taint(node: &NodeView, wanted: bool) -> Patch {
     Patch::Json(if wanted {
-        lifecycle::add_taint(node)
+        lifecycle::shutdown_taint_addition(node)
     } else {
-        lifecycle::remove_taints(node)
+        lifecycle::shutdown_taint_removal(node)
     })
 }
 

@@ -10,7 +10,7 @@ use super::plan::{
     InitializationError, InitializationPlan, NodeChange, labels, plan_initialization,
 };
 use crate::{
-    controllers::route::{ConditionPatch, NetworkConditions},
+    controllers::route::{ConditionWritePermit, NetworkConditions},
     k8s::{NodeAddress, NodeFields, NodeView},
     provider::InstanceMetadata,
     runtime::api::{ApiClient, ApiError, Patch, PatchOp, Patched, Subresource, escape_pointer},
@@ -149,14 +149,19 @@ pub(crate) async fn patch_addresses(
     node: &NodeView,
     addresses: &[NodeAddress],
 ) -> Result<Patched, ApiError> {
-    let condition_patch = network.and_then(|network| network.combine_with_address_patch(node));
-    let patch =
-        address_patch(node, addresses, condition_patch.as_ref().map(ConditionPatch::condition));
+    let condition_permit = network.and_then(|network| network.combine_with_address_patch(node));
+    let patch = address_patch(
+        node,
+        addresses,
+        condition_permit
+            .as_ref()
+            .map(ConditionWritePermit::condition),
+    );
     let patched = api
         .patch_node(&node.name, Subresource::Status, &patch)
         .await?;
-    if let Some(condition_patch) = condition_patch {
-        condition_patch.mark_written();
+    if let Some(condition_permit) = condition_permit {
+        condition_permit.mark_written();
     }
     Ok(patched)
 }

@@ -10,9 +10,10 @@ use crate::{
     runtime::api::{ApiClient, ApiError, ApiErrorKind, Patch, PatchOp, Subresource},
 };
 
-/// The maximum number of attempts to write a node that keeps changing, as upstream.
+/// The maximum number of attempts to write a node that keeps changing, as in
+/// k8s.io/cloud-provider.
 const MAX_ATTEMPTS: usize = 5;
-/// The minimum delay between two attempts, as upstream. Up to the same amount is added at random.
+/// The minimum delay between two attempts, as in k8s.io/cloud-provider. Up to the same amount is added at random.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// A change of the shutdown taint.
@@ -31,14 +32,15 @@ pub(super) async fn set_shutdown_taint(
 ) -> Result<bool, ApiError> {
     let is_tainted_afterwards = change == TaintChange::Add;
     let mut node = node.clone();
-    for attempt in 1.. {
+    let mut attempt = 1;
+    loop {
         // Patch the node, unless it already is as desired.
         if node.has_shutdown_taint() == is_tainted_afterwards {
             return Ok(false);
         }
         let operations = match change {
-            TaintChange::Add => add_taint(&node),
-            TaintChange::Remove => remove_taints(&node),
+            TaintChange::Add => shutdown_taint_addition(&node),
+            TaintChange::Remove => shutdown_taint_removal(&node),
         };
         match api
             .patch_node(&node.name, Subresource::None, &Patch::Json(operations))
@@ -60,15 +62,15 @@ pub(super) async fn set_shutdown_taint(
             Err(error) if error.is_not_found() => return Ok(false),
             Err(error) => return Err(error),
         }
+        attempt += 1;
     }
-    Ok(false)
 }
 
 /// Builds the patch that adds the shutdown taint.
 ///
 /// It only applies if the node has not changed since it was read. Otherwise, it might create the
 /// list of taints and so replace one that another writer has just created.
-pub(crate) fn add_taint(node: &NodeView) -> Vec<PatchOp> {
+pub(crate) fn shutdown_taint_addition(node: &NodeView) -> Vec<PatchOp> {
     let taint =
         json!({ "key": well_known::TAINT_SHUTDOWN, "effect": TaintEffect::NoSchedule.as_str() });
     let add = if node.taints.is_empty() {
@@ -84,7 +86,7 @@ pub(crate) fn add_taint(node: &NodeView) -> Vec<PatchOp> {
 }
 
 /// Builds the patch that removes all shutdown taints of a node.
-pub(crate) fn remove_taints(node: &NodeView) -> Vec<PatchOp> {
+pub(crate) fn shutdown_taint_removal(node: &NodeView) -> Vec<PatchOp> {
     let mut operations = vec![PatchOp::test("/metadata/uid", &node.uid)];
     let mut removals = Vec::new();
     for (index, taint) in node.taints.iter().enumerate() {

@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::network_condition::ConditionPatch;
+pub(crate) use self::network_condition::ConditionWritePermit;
 pub use self::network_condition::NetworkConditions;
 use self::{
     metrics::RouteMetrics,

@@ -37,7 +37,7 @@ const ADDRESS_PATCH_WAIT: Duration = Duration::from_secs(3);
 /// The time within which a write must arrive through the watch. After that it counts as lost.
 const WATCH_CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 /// The delay before a node whose condition is being written is checked again.
-const WRITE_CONFLICT_DELAY: Duration = Duration::from_secs(1);
+const WRITE_IN_PROGRESS_DELAY: Duration = Duration::from_secs(1);
 
 /// The desired condition `NetworkUnavailable` of each node. The route controller fills the table,
 /// and the node controller reads it whenever it writes addresses. Clones share one table.
@@ -75,13 +75,13 @@ pub(crate) enum ConditionAction {
     /// Check the condition again after this time.
     RetryAfter(Duration),
     /// Write the condition.
-    Write(ConditionPatch),
+    Write(ConditionWritePermit),
 }
 
 /// The exclusive permission to write the condition of one node. If it is dropped before
 /// [`mark_written`](Self::mark_written), the write counts as not done.
 #[derive(Debug)]
-pub(crate) struct ConditionPatch {
+pub(crate) struct ConditionWritePermit {
     table: Arc<Mutex<HashMap<Arc<str>, ConditionEntry>>>,
     node: Arc<str>,
     uid: Box<str>,
@@ -144,13 +144,13 @@ impl NetworkConditions {
             return ConditionAction::RetryAfter(wait);
         }
         if entry.write_in_progress {
-            return ConditionAction::RetryAfter(WRITE_CONFLICT_DELAY);
+            return ConditionAction::RetryAfter(WRITE_IN_PROGRESS_DELAY);
         }
         let wait = self.address_patch_wait(entry, node);
         if !wait.is_zero() {
             return ConditionAction::RetryAfter(wait);
         }
-        ConditionAction::Write(self.start_patch(entry, node))
+        ConditionAction::Write(self.begin_write(entry, node))
     }
 
     /// Returns the permission to write the condition of a node together with its addresses, if it
@@ -158,7 +158,10 @@ impl NetworkConditions {
     ///
     /// Only `Ready` is written this way. That routes are missing may only be true until the next
     /// reconcile.
-    pub(crate) fn combine_with_address_patch(&self, node: &NodeView) -> Option<ConditionPatch> {
+    pub(crate) fn combine_with_address_patch(
+        &self,
+        node: &NodeView,
+    ) -> Option<ConditionWritePermit> {
         let mut table = self.table.lock();
         let entry = pending_entry(&mut table, node)?;
         if entry.write_in_progress
@@ -167,12 +170,12 @@ impl NetworkConditions {
         {
             return None;
         }
-        Some(self.start_patch(entry, node))
+        Some(self.begin_write(entry, node))
     }
 
-    fn start_patch(&self, entry: &mut ConditionEntry, node: &NodeView) -> ConditionPatch {
+    fn begin_write(&self, entry: &mut ConditionEntry, node: &NodeView) -> ConditionWritePermit {
         entry.write_in_progress = true;
-        ConditionPatch {
+        ConditionWritePermit {
             table: self.table.clone(),
             node: node.name.clone(),
             uid: node.uid.clone(),
@@ -220,7 +223,7 @@ impl ConditionEntry {
     }
 }
 
-impl ConditionPatch {
+impl ConditionWritePermit {
     /// Builds the condition for the patch.
     ///
     /// It has no `lastTransitionTime` if only the reason changes, so that the API server keeps the
@@ -254,7 +257,7 @@ impl ConditionPatch {
         }
     }
 
-    /// Returns the entry that this patch is for, unless another condition was decided since.
+    /// Returns the entry that this permit is for, unless another condition was decided since.
     fn entry<'a>(
         &self,
         table: &'a mut HashMap<Arc<str>, ConditionEntry>,
@@ -265,7 +268,7 @@ impl ConditionPatch {
     }
 }
 
-impl Drop for ConditionPatch {
+impl Drop for ConditionWritePermit {
     fn drop(&mut self) {
         if let Some(entry) = self.entry(&mut self.table.lock()) {
             entry.write_in_progress = false;
@@ -300,14 +303,14 @@ impl RouteController {
     /// no check is needed.
     async fn sync_condition_once(&self, name: &Arc<str>) -> Option<Duration> {
         let node = self.ctx.nodes.get(name)?;
-        let patch = match self.network.next_action(&node) {
+        let permit = match self.network.next_action(&node) {
             ConditionAction::UpToDate => return None,
             ConditionAction::RetryAfter(delay) => return Some(delay),
-            ConditionAction::Write(patch) => patch,
+            ConditionAction::Write(permit) => permit,
         };
         // The UID makes the API server reject the patch if another node has registered under this
         // name.
-        let body = json!({ "metadata": { "uid": &*node.uid }, "status": { "conditions": [patch.condition()] } });
+        let body = json!({ "metadata": { "uid": &*node.uid }, "status": { "conditions": [permit.condition()] } });
         let result = self
             .ctx
             .api
@@ -316,8 +319,8 @@ impl RouteController {
         let error = match result {
             Ok(_) => {
                 self.metrics.condition(ConditionWrite::Written);
-                tracing::debug!(node = %name, network = ?patch.network, "network condition written");
-                patch.mark_written();
+                tracing::debug!(node = %name, network = ?permit.network, "network condition written");
+                permit.mark_written();
                 return None;
             }
             Err(error) if error.is_not_found() => return None,

@@ -89,14 +89,14 @@ pub(super) fn router() -> Router<MockCloud> {
         .route("/v1/rpc/list_load_balancers", post(list_load_balancers))
 }
 
-fn wire<T>(result: Result<T, CloudError>) -> Json<Wire<T>> {
+fn to_response<T>(result: Result<T, CloudError>) -> Json<Wire<T>> {
     Json(result.map_err(WireError::from))
 }
 
-fn wire_each<T>(
+fn to_batch_response<T>(
     result: Result<Vec<Result<T, CloudError>>, CloudError>,
 ) -> Json<Wire<Vec<Wire<T>>>> {
-    wire(result.map(|answers| {
+    to_response(result.map(|answers| {
         answers
             .into_iter()
             .map(|answer| answer.map_err(WireError::from))
@@ -112,42 +112,42 @@ async fn describe_instances(
     State(cloud): State<MockCloud>,
     Json(queries): Json<Vec<CloudInstanceQuery>>,
 ) -> Json<Wire<Vec<Wire<Option<Instance>>>>> {
-    wire_each(cloud.describe_instances(&queries).await)
+    to_batch_response(cloud.describe_instances(&queries).await)
 }
 
 async fn list_routes(
     State(cloud): State<MockCloud>,
     Json(cluster): Json<String>,
 ) -> Json<Wire<Vec<OwnedRoute>>> {
-    wire(cloud.list_routes(&cluster).await)
+    to_response(cloud.list_routes(&cluster).await)
 }
 
 async fn apply_routes(
     State(cloud): State<MockCloud>,
     Json(batch): Json<RouteBatch>,
 ) -> Json<Wire<Vec<Wire<()>>>> {
-    wire_each(cloud.apply_routes(&batch).await)
+    to_batch_response(cloud.apply_routes(&batch).await)
 }
 
 async fn get_load_balancer(
     State(cloud): State<MockCloud>,
     Json(key): Json<LoadBalancerKey>,
 ) -> Json<Wire<Option<LoadBalancer>>> {
-    wire(cloud.get_load_balancer(&key).await)
+    to_response(cloud.get_load_balancer(&key).await)
 }
 
 async fn create_load_balancer(
     State(cloud): State<MockCloud>,
     Json(spec): Json<LoadBalancerSpec>,
 ) -> Json<Wire<LoadBalancer>> {
-    wire(cloud.create_load_balancer(&spec).await)
+    to_response(cloud.create_load_balancer(&spec).await)
 }
 
 async fn modify_load_balancer(
     State(cloud): State<MockCloud>,
     Json(modify): Json<ModifyLoadBalancer>,
 ) -> Json<Wire<LoadBalancer>> {
-    wire(
+    to_response(
         cloud
             .modify_load_balancer(&modify.key, &modify.settings)
             .await,
@@ -158,7 +158,7 @@ async fn update_load_balancer(
     State(cloud): State<MockCloud>,
     Json(update): Json<UpdateLoadBalancer>,
 ) -> Json<Wire<LoadBalancer>> {
-    wire(
+    to_response(
         cloud
             .update_load_balancer(&update.key, &update.members)
             .await,
@@ -169,14 +169,14 @@ async fn delete_load_balancer(
     State(cloud): State<MockCloud>,
     Json(key): Json<LoadBalancerKey>,
 ) -> Json<Wire<DeleteResult>> {
-    wire(cloud.delete_load_balancer(&key).await)
+    to_response(cloud.delete_load_balancer(&key).await)
 }
 
 async fn list_load_balancers(
     State(cloud): State<MockCloud>,
     Json(cluster): Json<String>,
 ) -> Json<Wire<Vec<LoadBalancer>>> {
-    wire(cloud.list_load_balancers(&cluster).await)
+    to_response(cloud.list_load_balancers(&cluster).await)
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ use self::{
 };
 use crate::provider_id::ProviderId;
 
-/// Label with the opaque name of the hypervisor.
+/// The label with Nova's `hostId`, an opaque ID of the hypervisor.
 pub const HOST_ID_LABEL: &str = "topology.openstack.org/host-id";
 /// Maximum age of a server's existence and power state, even if the query allows more.
 const MAX_POWER_STATE_AGE: Duration = Duration::from_secs(10);
@@ -50,15 +50,15 @@ const MAX_POWER_STATE_AGE: Duration = Duration::from_secs(10);
 /// Settings of instances.
 #[derive(Clone, Debug, Default)]
 pub struct InstanceSettings {
-    /// Region in labels and provider IDs, or empty if none is configured.
+    /// The region for labels and provider IDs. Empty if none is configured.
     pub region: Box<str>,
-    /// True when provider IDs contain the region (`OS_CCM_REGIONAL`).
+    /// True if provider IDs contain the region (`OS_CCM_REGIONAL`).
     pub regional_ids: bool,
-    /// Rules for the choice and the order of addresses.
+    /// The rules that choose and order addresses.
     pub addresses: AddressRules,
 }
 
-/// Instances of Nova.
+/// The [`Instances`] of Nova.
 pub struct NovaInstances {
     settings: InstanceSettings,
     server_cache: Arc<ServerCache>,
@@ -72,7 +72,11 @@ impl NovaInstances {
         Self { settings, server_cache }
     }
 
-    /// Returns the ID of a Node's server, or its name if the Node has no provider ID yet.
+    /// Returns the key by which to find a Node's server: its ID, or the Node's name if the Node has no
+    /// provider ID yet.
+    ///
+    /// # Errors
+    /// The provider ID is invalid, or names a region that this process does not query.
     fn server_target(&self, node: &NodeView) -> Result<ServerTarget, CloudError> {
         let Some(text) = node.provider_id.as_deref() else {
             return Ok(ServerTarget::Name(node.name.clone()));
@@ -163,8 +167,9 @@ impl NovaInstances {
         servers: &ServerLookups,
         ports: &Result<HashMap<Arc<str>, Arc<ServerPorts>>, CloudError>,
     ) -> Result<InstanceStatus, CloudError> {
-        let no_answer =
-            || CloudError::transient(format!("there is no answer for node {}", query.node.name));
+        let no_answer = || {
+            CloudError::transient(format!("Nova returned no result for node {}", query.node.name))
+        };
         let target = self.server_target(&query.node)?;
         let lookup = servers.get(&target).ok_or_else(no_answer)?;
         let Some(server) = lookup.clone()? else {
@@ -184,7 +189,7 @@ impl NovaInstances {
     }
 }
 
-/// Adds a query for `key`. If there is one already, the smaller age counts.
+/// Records that `key` is queried. If it was recorded before, the smaller maximum age counts.
 fn add_query<K: Ord>(max_ages: &mut BTreeMap<K, Duration>, key: K, max_age: Duration) {
     let smallest = max_ages.entry(key).or_insert(max_age);
     *smallest = max_age.min(*smallest);

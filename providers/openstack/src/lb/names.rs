@@ -113,14 +113,13 @@ pub fn cluster_of(name: &str) -> &str {
     let Some(start) = name.find(PREFIX).map(|at| at + PREFIX.len()) else {
         return "";
     };
-    let rest = &name[start..];
-    let mut ends = rest.rmatch_indices('_').map(|(at, _)| at).take(2);
-    let last = ends.next();
-    let before = ends.next();
-    before
-        .filter(|at| *at > 0)
-        .or(last)
-        .map_or("", |at| &rest[..at])
+    let owner = &name[start..];
+    match owner.rsplitn(3, '_').collect::<Vec<_>>()[..] {
+        [_service, _namespace, cluster] if !cluster.is_empty() => cluster,
+        // Either the name was truncated before the Service, or the cluster's name is empty.
+        [.., _] => owner.rsplit_once('_').map_or("", |(cluster, _)| cluster),
+        [] => "",
+    }
 }
 
 /// Parses the name or tag of a load balancer. Returns cluster, namespace and Service, or `None` if

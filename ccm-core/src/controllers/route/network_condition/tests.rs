@@ -20,7 +20,7 @@ fn showing(node: &NodeView, status: ConditionStatus, reason: &str) -> NodeView {
     NodeView { network_unavailable: Some(condition), ..node.clone() }
 }
 
-fn write(look: ConditionAction) -> ConditionPatch {
+fn write(look: ConditionAction) -> ConditionWritePermit {
     match look {
         ConditionAction::Write(writing) => writing,
         other => panic!("expected a write, got {other:?}"),

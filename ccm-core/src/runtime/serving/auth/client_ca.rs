@@ -1,4 +1,4 @@
-//! The CAs of client certificates and front proxies, kept up to date.
+//! Keeps the CAs that verify client certificates and front proxies up to date.
 
 use std::{
     collections::BTreeMap,
@@ -23,17 +23,18 @@ use crate::{
     runtime::api::{ApiErrorKind, ApiRequest},
 };
 
-/// ConfigMap in which a kube-apiserver publishes how it authenticates clients.
+/// The ConfigMap in which a kube-apiserver publishes its client CAs and its front proxies.
 pub(super) const CONFIG_MAP: &str = "kube-system/extension-apiserver-authentication";
 const CONFIG_MAP_PATH: &str =
     "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
-/// How often CAs are read again. Upstream polls them as often, in addition to its watch.
-const PERIOD: Duration = Duration::from_secs(60);
-/// Minimum interval between refreshes that rejected certificates cause, so that no client can cause
-/// constant requests.
+/// The interval between two refreshes. k8s.io/apiserver polls at the same interval, in addition to
+/// its watch.
+const REFRESH_PERIOD: Duration = Duration::from_secs(60);
+/// The minimum interval between two refreshes. It stops a client with a rejected certificate from
+/// causing constant requests.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// CAs of clients and front proxies, which are refreshed at runtime.
+/// The CAs of clients and front proxies, which are refreshed at runtime.
 #[derive(Debug)]
 pub(super) struct DynamicClientCa {
     clients: CaSource,
@@ -44,26 +45,29 @@ pub(super) struct DynamicClientCa {
     refresh_requested: Notify,
 }
 
-/// The source of a CA bundle.
+/// Where a CA bundle comes from.
 #[derive(Debug, PartialEq, Eq)]
 enum CaSource {
+    /// No CA is configured, and there is no cluster to ask.
     Unset,
+    /// The file that this flag names.
     File { flag: &'static str, path: PathBuf },
-    Cluster,
+    /// The ConfigMap of the cluster.
+    ConfigMap,
 }
 
 impl CaSource {
-    fn new(flag: &'static str, file: Option<&PathBuf>, can_look_up: bool) -> Self {
+    fn new(flag: &'static str, file: Option<&PathBuf>, reads_config_map: bool) -> Self {
         match file {
             Some(path) => Self::File { flag, path: path.clone() },
-            None if can_look_up => Self::Cluster,
+            None if reads_config_map => Self::ConfigMap,
             None => Self::Unset,
         }
     }
 }
 
-/// The settings of the proxy flags. For a proxy CA from the cluster, the ConfigMap has these
-/// settings instead.
+/// The values of the `--requestheader-*` flags. They apply to a proxy CA from a file. If the proxy
+/// CA comes from the ConfigMap, these settings come from there too.
 #[derive(Debug)]
 struct ProxyFlags {
     allowed_names: Vec<String>,
@@ -73,13 +77,13 @@ struct ProxyFlags {
 /// The currently trusted CAs.
 #[derive(Debug, Default)]
 pub(super) struct ClientCaBundle {
-    /// CAs of client certificates.
+    /// The CAs of client certificates, or `None` if client certificates are not accepted.
     pub(super) clients: Option<Arc<CaBundle>>,
-    /// Front proxies.
+    /// The trusted front proxies, or `None` if there are none.
     pub(super) proxies: Option<Arc<FrontProxies>>,
 }
 
-/// Proxies that may name the user in headers.
+/// The proxies that are trusted to name the user in request headers.
 #[derive(Debug)]
 pub(super) struct FrontProxies {
     ca: Arc<CaBundle>,
@@ -88,7 +92,11 @@ pub(super) struct FrontProxies {
 }
 
 impl FrontProxies {
-    /// Parses the user from the headers if the peer is such a proxy; `None` if they name no user.
+    /// Verifies that the peer is a trusted proxy, and returns the user that its headers name. Returns
+    /// `None` if they name no user.
+    ///
+    /// # Errors
+    /// Explains why the peer is not trusted, or why its headers are invalid.
     pub(super) fn user_info(
         &self,
         peer: &[CertificateDer<'static>],
@@ -109,12 +117,12 @@ impl FrontProxies {
 
 impl DynamicClientCa {
     pub(super) fn new(config: &AuthenticationConfig, cluster: Option<ReviewClient>) -> Self {
-        let can_look_up = !config.skip_lookup && cluster.is_some();
+        let reads_config_map = !config.skip_lookup && cluster.is_some();
         let clients_file = config.client_ca_file.as_ref();
         let proxies_file = config.requestheader_client_ca_file.as_ref();
         Self {
-            clients: CaSource::new("client-ca-file", clients_file, can_look_up),
-            proxies: CaSource::new("requestheader-client-ca-file", proxies_file, can_look_up),
+            clients: CaSource::new("client-ca-file", clients_file, reads_config_map),
+            proxies: CaSource::new("requestheader-client-ca-file", proxies_file, reads_config_map),
             flags: ProxyFlags {
                 allowed_names: config.requestheader_allowed_names.clone(),
                 headers: RequestHeaders {
@@ -135,20 +143,20 @@ impl DynamicClientCa {
         Arc::clone(&self.bundle.read())
     }
 
-    /// Requests a refresh soon, because a certificate was not accepted: its CA may be new.
+    /// Requests an early refresh. Called after a certificate was rejected, since its CA may be new.
     pub(super) fn request_refresh(&self) {
         self.refresh_requested.notify_one();
     }
 
-    /// Reads files and ConfigMap. If something cannot be read or parsed, its previous value stays,
-    /// as upstream; if it was removed, it is no longer trusted.
+    /// Reads the files and the ConfigMap, and returns the errors. A CA that cannot be read or parsed
+    /// keeps its previous value, as in k8s.io/apiserver. A CA that was removed is no longer trusted.
     pub(super) async fn refresh(&self) -> Vec<AuthError> {
         let old = self.current();
-        let mut problems = Vec::new();
+        let mut errors = Vec::new();
         let config_map = match self.read_config_map().await {
             Some(Ok(config_map)) => Some(config_map),
             Some(Err(error)) => {
-                problems.push(error);
+                errors.push(error);
                 None
             }
             None => None,
@@ -156,19 +164,19 @@ impl DynamicClientCa {
         let clients = match self.read_clients(config_map.as_ref(), &old).await {
             Ok(clients) => clients,
             Err(error) => {
-                problems.push(error);
+                errors.push(error);
                 old.clients.clone()
             }
         };
         let proxies = match self.read_proxies(config_map.as_ref(), &old).await {
             Ok(proxies) => proxies,
             Err(error) => {
-                problems.push(error);
+                errors.push(error);
                 old.proxies.clone()
             }
         };
         *self.bundle.write() = Arc::new(ClientCaBundle { clients, proxies });
-        problems
+        errors
     }
 
     /// Reads the CAs of client certificates.
@@ -181,7 +189,7 @@ impl DynamicClientCa {
         match &self.clients {
             CaSource::Unset => Ok(None),
             CaSource::File { flag, path } => read_file(flag, path, old_ca).await.map(Some),
-            CaSource::Cluster => match config_map {
+            CaSource::ConfigMap => match config_map {
                 Some(config_map) => config_map_ca(config_map, "client-ca-file", old_ca),
                 None => Ok(old.clients.clone()),
             },
@@ -202,8 +210,8 @@ impl DynamicClientCa {
                 allowed_names: self.flags.allowed_names.clone(),
                 headers: self.flags.headers.clone(),
             }))),
-            CaSource::Cluster => match config_map {
-                Some(config_map) => cluster_proxies(config_map, old_ca),
+            CaSource::ConfigMap => match config_map {
+                Some(config_map) => config_map_proxies(config_map, old_ca),
                 None => Ok(old.proxies.clone()),
             },
         }
@@ -218,29 +226,29 @@ impl DynamicClientCa {
             .is_some()
         {
             last_refresh = Instant::now();
-            let Some(problems) = stop.run_until_cancelled(self.refresh()).await else {
+            let Some(errors) = stop.run_until_cancelled(self.refresh()).await else {
                 return;
             };
-            for problem in problems {
-                tracing::warn!(error = %chain(&problem), "CAs of clients cannot be read again; the last ones stay");
+            for error in errors {
+                tracing::warn!(error = %chain(&error), "failed to refresh the client CAs; the previous ones stay in use");
             }
         }
     }
 
-    /// Waits for the next refresh: for the period, or less if one is requested.
+    /// Waits until the next refresh is due: after the period, or earlier if one was requested.
     async fn refresh_due(&self, last_refresh: Instant) {
         tokio::select! {
-            () = tokio::time::sleep_until(last_refresh + PERIOD) => {}
+            () = tokio::time::sleep_until(last_refresh + REFRESH_PERIOD) => {}
             () = self.refresh_requested.notified() => {
                 tokio::time::sleep_until(last_refresh + MIN_REFRESH_INTERVAL).await;
             }
         }
     }
 
-    /// Returns the data of the cluster's ConfigMap, empty if it does not exist; `None` if it is not
-    /// needed.
+    /// Reads the data of the cluster's ConfigMap, which is empty if there is no ConfigMap. Returns
+    /// `None` if no CA comes from the ConfigMap.
     async fn read_config_map(&self) -> Option<Result<BTreeMap<String, String>, AuthError>> {
-        if self.clients != CaSource::Cluster && self.proxies != CaSource::Cluster {
+        if self.clients != CaSource::ConfigMap && self.proxies != CaSource::ConfigMap {
             return None;
         }
         #[derive(Deserialize, Default)]
@@ -273,7 +281,7 @@ async fn read_file(
     ca.map_err(|reason| AuthError::Flag { flag, value: path.display().to_string(), reason })
 }
 
-/// Parses a bundle. Returns the old one if it is the same.
+/// Parses a bundle. Returns the old one if the text is the same.
 fn parse_or_reuse(pem: &[u8], old: Option<&Arc<CaBundle>>) -> Result<Arc<CaBundle>, String> {
     match old {
         Some(old) if old.is_of(pem) => Ok(Arc::clone(old)),
@@ -281,7 +289,7 @@ fn parse_or_reuse(pem: &[u8], old: Option<&Arc<CaBundle>>) -> Result<Arc<CaBundl
     }
 }
 
-/// Returns the CA bundle under a key of the ConfigMap; `None` without key or value.
+/// Parses the CA bundle under a key of the ConfigMap. Returns `None` if the key is missing or empty.
 fn config_map_ca(
     data: &BTreeMap<String, String>,
     key: &'static str,
@@ -296,9 +304,8 @@ fn config_map_ca(
     }
 }
 
-/// Front proxies as the cluster's ConfigMap configures them: their CA, header names and allowed
-/// names.
-fn cluster_proxies(
+/// Parses the front proxies in the ConfigMap. Returns `None` if it has no proxy CA.
+fn config_map_proxies(
     data: &BTreeMap<String, String>,
     old: Option<&Arc<CaBundle>>,
 ) -> Result<Option<Arc<FrontProxies>>, AuthError> {
@@ -315,7 +322,8 @@ fn cluster_proxies(
     Ok(Some(Arc::new(FrontProxies { ca, allowed_names, headers })))
 }
 
-/// Returns the JSON list under a key of the ConfigMap, empty without key or value.
+/// Parses the JSON list under a key of the ConfigMap. Returns an empty list if the key is missing or
+/// empty.
 fn config_map_list(
     data: &BTreeMap<String, String>,
     key: &'static str,
@@ -324,7 +332,7 @@ fn config_map_list(
         None | Some("") => Ok(Vec::new()),
         Some(text) => serde_json::from_str(text).map_err(|error| AuthError::ConfigMap {
             key,
-            reason: format!("is no list of texts: {error}"),
+            reason: format!("is not a JSON list of strings: {error}"),
         }),
     }
 }

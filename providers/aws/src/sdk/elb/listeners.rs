@@ -1,5 +1,7 @@
 //! Listeners and their certificates.
 
+use std::collections::BTreeSet;
+
 use aws_sdk_elasticloadbalancingv2::{Client, types};
 
 use super::attributes_and_tags;
@@ -65,26 +67,22 @@ fn listener(action: Action, from: types::Listener) -> Result<Listener, AwsError>
 /// Returns the target group to which the default actions forward, if there is exactly one. AWS
 /// returns it in up to two places; weighted target groups are only in the list.
 fn forwards_to(actions: Vec<types::Action>) -> Option<TargetGroupArn> {
-    let mut groups: Vec<TargetGroupArn> = Vec::new();
+    let mut groups: BTreeSet<String> = BTreeSet::new();
     for action in actions {
-        let weighed = action
+        groups.extend(action.target_group_arn);
+        let weighted = action
             .forward_config
-            .and_then(|config| config.target_groups)
-            .unwrap_or_default();
-        let weighed = weighed
-            .into_iter()
-            .filter_map(|group| group.target_group_arn);
-        groups.extend(
-            action
-                .target_group_arn
-                .into_iter()
-                .chain(weighed)
-                .map(TargetGroupArn::from),
-        );
+            .and_then(|config| config.target_groups);
+        for group in weighted.unwrap_or_default() {
+            groups.extend(group.target_group_arn);
+        }
     }
-    groups.dedup();
-    let only = groups.pop();
-    only.filter(|_| groups.is_empty())
+    let first = groups.pop_first();
+    if groups.is_empty() {
+        first.map(TargetGroupArn::from)
+    } else {
+        None
+    }
 }
 
 /// Sets what requests to create and change a listener have in common.
@@ -156,7 +154,7 @@ pub(in crate::sdk) async fn describe_certificates(
     call: DescribeListenerCertificates,
 ) -> Result<Page<Certificate>, AwsError> {
     const ACTION: Action = Action::DescribeListenerCertificates;
-    // The request has no token: a listener has at most 25 certificates, which fit on one page.
+    // A listener has at most 25 certificates, which fit on one page, so no marker is sent.
     let request = elb
         .describe_listener_certificates()
         .listener_arn(&*call.arn)
