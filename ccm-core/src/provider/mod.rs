@@ -184,6 +184,7 @@ mod load_balancer;
 mod mutation;
 mod operation;
 pub mod prelude;
+mod rate_limiter;
 pub mod rest;
 mod routes;
 pub mod simple_load_balancers;
@@ -211,6 +212,7 @@ pub use load_balancer::{
 };
 pub use mutation::{Mutation, MutationResponse};
 pub use operation::{EventSink, EventType, Op};
+pub use rate_limiter::{Rate, RateLimiter};
 pub use routes::{Route, RouteChange, Routes};
 pub(crate) use throttle::Throttle;
 

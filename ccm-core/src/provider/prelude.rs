@@ -10,8 +10,8 @@ pub use super::{
     FieldError, InstanceMetadata, InstanceQuery, InstanceStatus, Instances, Inventory,
     LabelRequirement, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers, MetadataScope, Mutation,
     MutationResponse, NodeOwnership, NodeTarget, Op, OwnedObject, Owner, PlannedChange, PowerState,
-    Progress, ProviderContext, ReadMode, Route, RouteChange, Routes, ServiceInterpretation,
-    ServiceNotice, SourceRanges,
+    Progress, ProviderContext, Rate, RateLimiter, ReadMode, Route, RouteChange, Routes,
+    ServiceInterpretation, ServiceNotice, SourceRanges,
     rest::{ErrorResponse, RestClient, Transport, path},
     simple_load_balancers::{
         OwnershipTags, ProvisioningStatus, SimpleLoadBalancer, SimpleLoadBalancerSpec,

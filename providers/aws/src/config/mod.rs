@@ -23,6 +23,8 @@ use ccm_core::{
     k8s::IpFamily,
 };
 
+pub use ccm_core::provider::Rate;
+
 pub use self::error::{ConfigErrors, ConfigIssue};
 use self::{
     keys::{Global, Override},
@@ -358,15 +360,6 @@ pub struct Limits {
     pub elb_register: Rate,
     /// Other writes of Elastic Load Balancing. Default 3/s, burst 20.
     pub elb_write: Rate,
-}
-
-/// Parameters of a token bucket.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rate {
-    /// Number of tokens added per second; greater than 0.
-    pub per_second: f64,
-    /// Maximum number of tokens; at least 1.
-    pub burst: u32,
 }
 
 impl Default for Limits {

@@ -19,30 +19,27 @@ mod apply;
 mod metrics;
 mod options;
 mod plan;
-mod rate_limiter;
 
 use std::{sync::Arc, time::Duration};
 
 use ccm_core::{
     k8s::NodeView,
-    provider::{CacheReader, CloudError, Op, ProviderContext, ProviderController},
+    provider::{CacheReader, CloudError, Op, ProviderContext, ProviderController, RateLimiter},
     runtime::work_queue::WorkQueue,
 };
 use futures::{FutureExt, future};
-use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::{
     metrics::Metrics,
     plan::{Checksum, Item, NodeSnapshot, TagOperation},
-    rate_limiter::RateLimiter,
 };
 pub use self::{
     options::{NAME, OptionError, OptionErrors, Options, flags, info},
     plan::LABEL,
 };
-use crate::{config::Rate, scope::Scope};
+use crate::scope::Scope;
 
 /// Interval between two comparisons of the nodes.
 const COMPARE_INTERVAL: Duration = Duration::from_secs(2);
@@ -87,8 +84,7 @@ struct TaggingController {
     client: kube::Client,
     op: Op,
     metrics: Metrics,
-    rate_limiter: Option<Mutex<RateLimiter>>,
-    started_at: Instant,
+    rate_limiter: Option<RateLimiter>,
     tag_queue: TagQueue,
     untag_queue: TagQueue,
 }
@@ -113,9 +109,7 @@ impl TagQueue {
 
 impl TaggingController {
     fn new(options: Options, scope: Scope, ctx: ProviderContext, metrics: Metrics) -> Self {
-        let rate_limiter = options
-            .rate
-            .map(|Rate { per_second, burst }| Mutex::new(RateLimiter::new(per_second, burst)));
+        let rate_limiter = options.rate.map(RateLimiter::new);
         Self {
             scope,
             checksum: options.checksum(),
@@ -124,7 +118,6 @@ impl TaggingController {
             op: Op::new(ctx.cluster_name, ctx.cancel, ctx.write_gate).with_reason("tagging"),
             metrics,
             rate_limiter,
-            started_at: Instant::now(),
             tag_queue: TagQueue::new(TagOperation::Tag),
             untag_queue: TagQueue::new(TagOperation::Untag),
             options,
@@ -162,7 +155,9 @@ impl TaggingController {
     /// Reserves a slot of the rate limiter for the next item and returns the delay until then.
     fn reserve_slot(&self) -> Duration {
         match &self.rate_limiter {
-            Some(rate_limiter) => rate_limiter.lock().reserve(self.started_at.elapsed()),
+            Some(rate_limiter) => rate_limiter
+                .reserve(Duration::MAX)
+                .unwrap_or_else(|delay| delay),
             None => Duration::ZERO,
         }
     }

@@ -10,6 +10,7 @@ use ccm_testkit::apiserver::{ApiServer, Options as ServerOptions};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DeleteParams, PostParams};
+use parking_lot::Mutex;
 use prometheus::Registry;
 use serde_json::json;
 use tokio::task::JoinHandle;

@@ -35,7 +35,7 @@ use self::{
     },
     validation_report::ValidationReport,
 };
-pub use ccm_core::config::gcfg::ConfigIssue;
+pub use ccm_core::{config::gcfg::ConfigIssue, provider::Rate};
 
 /// Sections for other programs that read the same file, as upstream's chart writes them; in lower
 /// case.

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use openstack_api::Secret;
 use url::Url;
 
-use super::ConfigIssue;
+use super::{ConfigIssue, Rate};
 
 /// The configuration of the provider, checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -349,13 +349,4 @@ impl Default for Limits {
             in_flight: 32,
         }
     }
-}
-
-/// A token bucket.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rate {
-    /// Tokens per second; more than 0.
-    pub per_second: f64,
-    /// Capacity; at least 1.
-    pub burst: u32,
 }
