@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
-use crate::{control_plane, licenses, process, root, workflows};
+use crate::{control_plane, licenses, process, root, site, workflows};
 
 /// Runs of cargo: what each is for, and its arguments.
 const RUNS: [(&str, &[&str]); 6] = [
@@ -48,7 +48,7 @@ const OTHER: (&str, &str) = ("aarch64-unknown-linux-gnu", "aarch64-linux-gnu-gcc
 /// Arguments of `cargo xtask lint`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Leaves out what takes minutes the first time: AWS' SDK and `go vet`
+    /// Leaves out what takes minutes the first time: AWS' SDK, `go vet` and the documentation site
     #[arg(long)]
     no_sdk: bool,
 }
@@ -69,9 +69,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     documentation()?;
     lint_other_architecture()?;
     if arguments.no_sdk {
-        println!("left out: go vet");
+        println!("left out: go vet, the documentation site");
     } else {
         go()?;
+        step("the documentation site", site::run)?;
     }
     workflows()?;
     shell()

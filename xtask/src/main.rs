@@ -18,6 +18,7 @@ mod process;
 mod python;
 mod release;
 mod sbom;
+mod site;
 mod test;
 mod tidy;
 #[allow(
@@ -52,7 +53,8 @@ enum Task {
     /// Runs the tests that need Rust alone; more with `--full` (Go, Python) and `--nightly`;
     /// further arguments go to `cargo test`
     Test(test::Arguments),
-    /// Runs clippy, `go vet`, actionlint and shellcheck, and checks what images hold and what no test builds
+    /// Runs clippy, `go vet`, actionlint and shellcheck, builds the documentation site, and checks what
+    /// images hold and what no test builds
     Lint(lint::Arguments),
     /// Checks layering, lengths, machine paths and links; offline
     Tidy,
@@ -64,6 +66,9 @@ enum Task {
     /// Checks that a version can be tagged: manifests, chart, documents and changelog agree, and
     /// nothing is uncommitted; changes nothing
     Release(release::Arguments),
+    /// Builds the documentation site with mdBook in `target/site/book`, and checks its links; the
+    /// first time it downloads and builds mdBook
+    Site,
     /// Formats the code, or with `--check` fails when it is not formatted
     Fmt {
         /// Changes nothing
@@ -100,6 +105,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Licenses => licenses::run(),
         Task::Sbom(arguments) => sbom::run(&arguments),
         Task::Release(arguments) => release::run(&arguments),
+        Task::Site => site::run(),
         Task::Fmt { check } => {
             let mut fmt = process::cargo()?;
             fmt.args(["fmt", "--all"]);
