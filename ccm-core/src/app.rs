@@ -1,6 +1,7 @@
 //! The process: arguments, logging, signals, exit code. A provider's `main` calls [`run`] and
 //! nothing else.
 
+mod check;
 mod orphans;
 
 use std::{
@@ -59,6 +60,10 @@ pub use crate::error::BoxError;
 /// deletes them on request. This subcommand has the same flags and some more (see `orphans
 /// --help`). Its exit code is 0 if no orphans remain, 2 if some remain, and 1 on failure.
 ///
+/// If the first argument is `check`, the process finds out whether the manager could work with these
+/// flags, changes nothing, and prints a report. Its exit code is 0 if all is well, 2 after warnings,
+/// and 1 after errors.
+///
 /// `build` constructs the provider from the validated configuration. It runs before leader
 /// election, so an invalid cloud configuration also ends a standby. An error of `build` ends the
 /// process. It should therefore wait for a cloud that is down, instead of returning an error:
@@ -88,11 +93,13 @@ where
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
     let mut args = args.into_iter().peekable();
-    let is_orphans = args.next_if(|arg| arg == orphans::SUBCOMMAND).is_some();
-    let product = if is_orphans {
-        orphans::with_flags(product)
-    } else {
-        product
+    let subcommand = args
+        .next_if(|arg| arg == orphans::SUBCOMMAND || arg == check::SUBCOMMAND)
+        .and_then(|arg| arg.into_string().ok());
+    let product = match subcommand.as_deref() {
+        Some(orphans::SUBCOMMAND) => orphans::with_flags(product),
+        Some(check::SUBCOMMAND) => check::with_flags(product),
+        _ => product,
     };
     let mut config = match config::parse(&product, args)? {
         Invocation::Help(text) | Invocation::Version(text) => {
@@ -115,10 +122,10 @@ where
     for flag in config.flags() {
         tracing::debug!(flag = %flag.name, value = %flag.value, "flag");
     }
-    let result = if is_orphans {
-        Box::pin(orphans::run(product, config, build)).await
-    } else {
-        run_manager(product, config, verbosity, build).await
+    let result = match subcommand.as_deref() {
+        Some(orphans::SUBCOMMAND) => Box::pin(orphans::run(product, config, build)).await,
+        Some(check::SUBCOMMAND) => Box::pin(check::run(product, config, build)).await,
+        _ => run_manager(product, config, verbosity, build).await,
     };
     if let Some(traces) = traces {
         traces.shutdown().await;

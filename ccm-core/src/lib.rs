@@ -7,12 +7,14 @@
 //! - [`provider`]: the traits that a cloud provider implements, their types and errors;
 //! - [`k8s`]: Kubernetes names and the reduced object types that are cached;
 //! - [`runtime`]: caches, queues, leader election, events;
+//! - [`check`]: the report of the subcommand `check`;
 //! - [`redact`]: removes credentials from text of other programs;
 //! - [`telemetry`]: metrics, logs and traces.
 
 #![deny(missing_docs)]
 
 pub mod app;
+pub mod check;
 pub mod config;
 pub mod controllers;
 pub mod error;

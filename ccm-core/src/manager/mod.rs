@@ -5,6 +5,7 @@
 //! to the cloud. A standby reads its Lease every half retry period,
 //! and checks the users of its own HTTPS server.
 
+mod check;
 mod election;
 mod health;
 mod ipam;
@@ -197,6 +198,9 @@ pub enum ManagerError {
     /// The process was stopped before the scan for orphans had a result.
     #[error("stopped before orphans were listed")]
     OrphansStopped,
+    /// The process was stopped before the checks of the subcommand `check` ended.
+    #[error("stopped before everything was checked")]
+    CheckStopped,
     /// A task failed, or ended although it should run as long as the process.
     #[error(transparent)]
     Task(#[from] TaskError),

@@ -24,7 +24,7 @@ const FLOORS: [&[&str]; 9] = [
     &["telemetry"],
     &["provider"],
     &["runtime"],
-    &["controllers"],
+    &["check", "controllers"],
     &["manager"],
     &["app"],
     &["fuzz"],

@@ -15,7 +15,7 @@ use ccm_mock::{
     manager,
 };
 use ccm_testkit::{
-    apiserver::{ApiServer, Change, LogEntry, Match, Options, resources},
+    apiserver::{ApiServer, Change, LogEntry, Match, Options, User, resources},
     hooks::Hooks,
     kubelet::{KubeletOptions, Kubelets, NodeSpec, UNINITIALIZED_TAINT},
 };
@@ -114,6 +114,16 @@ impl TestCluster {
 
     /// Makes a manager with any provider.
     pub(crate) fn manager(&self, provider: Arc<dyn CloudProvider>, flags: &[&str]) -> Manager {
+        self.manager_as(User::admin(), provider, flags)
+    }
+
+    /// Makes a manager that acts as this user.
+    pub(crate) fn manager_as(
+        &self,
+        user: User,
+        provider: Arc<dyn CloudProvider>,
+        flags: &[&str],
+    ) -> Manager {
         let chosen = flags.iter().any(|flag| flag.starts_with("--controllers="));
         let controllers = (!chosen).then_some(&CONTROLLERS);
         let args = FLAGS
@@ -130,6 +140,7 @@ impl TestCluster {
         let clients: ClientFactory = Arc::new(move |name| {
             server
                 .client_builder()
+                .user(user.clone())
                 .user_agent(&format!("{AGENT}/test {name}"))
                 .hooks(&hooks)
                 .build()

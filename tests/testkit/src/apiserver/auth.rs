@@ -46,7 +46,7 @@ impl User {
         Self::new(&format!("system:serviceaccount:{namespace}:{name}"), &groups)
     }
 
-    pub(crate) fn admin() -> Self {
+    pub fn admin() -> Self {
         Self::new("kubernetes-admin", &[MASTERS])
     }
 

@@ -1,0 +1,157 @@
+//! The subcommand `check`: finds out whether the manager could work, changes nothing, and prints a
+//! report.
+
+use std::{future::Future, process::ExitCode, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{Signals, until_signalled, write_line};
+use crate::{
+    check::{Area, CheckReport, Finding, Severity},
+    config::{self, Config, Flag, Product, ShadowConfig},
+    error::{BoxError, chain},
+    manager::Manager,
+    provider::CloudProvider,
+};
+
+/// The name of the subcommand on the command line.
+pub(super) const SUBCOMMAND: &str = "check";
+/// The exit code if there are warnings and no errors.
+const EXIT_WARNINGS: u8 = 2;
+
+const OUTPUT: &str = "output";
+const TIMEOUT: &str = "timeout";
+
+/// Adds the flags of the subcommand to those of the product.
+pub(super) fn with_flags(mut product: Product) -> Product {
+    product.extra_flags.extend([
+        Flag::provider(OUTPUT, "table", "Form of the report: `table` or `json`."),
+        Flag::provider(
+            TIMEOUT,
+            "2m0s",
+            "When to give up, for example because the cloud does not answer.",
+        ),
+    ]);
+    product
+}
+
+/// The parsed flags of the subcommand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CheckArgs {
+    json: bool,
+    timeout: Duration,
+}
+
+impl CheckArgs {
+    fn read(config: &Config) -> Result<Self, String> {
+        let value = |name| {
+            config
+                .extra
+                .get(name)
+                .map(String::as_str)
+                .unwrap_or_default()
+        };
+        let json = match value(OUTPUT) {
+            "json" => true,
+            "table" => false,
+            other => return Err(format!("--{OUTPUT} {other:?} must be \"table\" or \"json\"")),
+        };
+        let text = value(TIMEOUT);
+        match config::parse_duration(text) {
+            Ok(timeout) if !timeout.is_zero() => Ok(Self { json, timeout }),
+            Ok(_) => Err(format!("--{TIMEOUT} {text:?}: must be greater than zero")),
+            Err(reason) => Err(format!("--{TIMEOUT} {text:?}: {reason}")),
+        }
+    }
+}
+
+/// Runs the subcommand and returns the exit code: 0 if all is well, 2 after warnings, 1 after
+/// errors.
+pub(super) async fn run<B, F>(
+    product: Product,
+    mut config: Config,
+    build: B,
+) -> Result<ExitCode, BoxError>
+where
+    B: FnOnce(Config) -> F,
+    F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
+{
+    let args = CheckArgs::read(&config)?;
+    // The clients of shadow mode reject reviews, which are POST requests.
+    config.shadow = ShadowConfig::default();
+    let mut signals = Signals::install()?;
+    let stop = CancellationToken::new();
+    let checks = check_once(product, config, build, args.timeout, &stop);
+    let report = until_signalled(checks, &stop, &mut signals).await??;
+    let text = if args.json {
+        format!("{:#}", report.json())
+    } else {
+        report.table()
+    };
+    write_line(&mut std::io::stdout(), &text);
+    Ok(match report.worst() {
+        Severity::Ok => ExitCode::SUCCESS,
+        Severity::Warning => ExitCode::from(EXIT_WARNINGS),
+        Severity::Error => ExitCode::FAILURE,
+    })
+}
+
+/// Builds the provider and the manager, and runs the checks within `timeout`. A provider that
+/// cannot be built is a finding, too.
+async fn check_once<B, F>(
+    product: Product,
+    config: Config,
+    build: B,
+    timeout: Duration,
+    stop: &CancellationToken,
+) -> Result<CheckReport, BoxError>
+where
+    B: FnOnce(Config) -> F,
+    F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
+{
+    let limit = Instant::now() + timeout;
+    let build = tokio::time::timeout_at(limit, build(config.clone()));
+    let reason = match stop.run_until_cancelled(build).await {
+        Some(Ok(Ok(provider))) => {
+            let built =
+                Finding::ok(Area::Cloud, format!("provider {} is configured", provider.name()));
+            let manager = Manager::from_config(product, config, provider).await?;
+            let mut report = manager.check(limit, stop.clone()).await?;
+            report.findings.insert(0, built);
+            return Ok(report);
+        }
+        Some(Ok(Err(error))) => chain(&*error),
+        Some(Err(_)) => format!("the cloud did not answer within --{TIMEOUT}"),
+        None => return Err("stopped before the cloud provider was built".into()),
+    };
+    let advice = "correct the cloud config or the credentials; nothing else was checked";
+    Ok(CheckReport { findings: vec![Finding::error(Area::Cloud, reason, advice)] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Invocation;
+
+    fn read(args: &[&str]) -> Result<CheckArgs, String> {
+        let product = with_flags(Product::new("ccm-test", "v0.0", &["test"]));
+        let args = ["--cloud-provider=test"].iter().chain(args);
+        match config::parse(&product, args).unwrap() {
+            Invocation::Run(config) => CheckArgs::read(&config),
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn arguments_are_checked() {
+        let timeout = Duration::from_secs(120);
+        assert_eq!(read(&[]), Ok(CheckArgs { json: false, timeout }));
+        assert_eq!(read(&["--output=json"]), Ok(CheckArgs { json: true, timeout }));
+        assert!(read(&["--output=yaml"]).unwrap_err().contains("--output"));
+        for invalid in ["0s", "soon"] {
+            let error = read(&[&format!("--timeout={invalid}")]).unwrap_err();
+            assert!(error.contains("--timeout"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The permissions that the enabled controllers need.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::{Area, Finding, Severity};
+use crate::config::controller_names as names;
+
+const ADVICE: &str = "apply the files of rbac/ or the chart's RBAC; if the ClusterRole cloud-controller-manager has no rules, \
+                      kube-controller-manager does not aggregate";
+
+/// A permission, and what it is for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Permission {
+    /// A controller, or another part of the process.
+    pub(crate) needed_by: &'static str,
+    pub(crate) verb: &'static str,
+    group: &'static str,
+    /// A resource, or a subresource such as `nodes/status`.
+    resource: &'static str,
+    namespace: Option<String>,
+    name: Option<String>,
+    /// How bad it is if the permission is missing.
+    severity: Severity,
+}
+
+impl Permission {
+    /// Creates permissions for a resource in all namespaces.
+    fn cluster(
+        needed_by: &'static str,
+        verbs: &'static str,
+        group: &'static str,
+        resource: &'static str,
+    ) -> impl Iterator<Item = Self> {
+        verbs.split(' ').map(move |verb| Self {
+            needed_by,
+            verb,
+            group,
+            resource,
+            namespace: None,
+            name: None,
+            severity: Severity::Error,
+        })
+    }
+
+    fn in_namespace(self, namespace: &str, name: Option<&str>) -> Self {
+        Self {
+            namespace: Some(namespace.to_owned()),
+            name: name.map(str::to_owned),
+            ..self
+        }
+    }
+
+    /// Builds the SelfSubjectAccessReview that asks for this permission.
+    pub(crate) fn review(&self) -> Value {
+        let (resource, subresource) = self.resource.split_once('/').unwrap_or((self.resource, ""));
+        json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {
+                "verb": self.verb,
+                "group": self.group,
+                "resource": resource,
+                "subresource": subresource,
+                "namespace": self.namespace.as_deref().unwrap_or_default(),
+                "name": self.name.as_deref().unwrap_or_default(),
+            }},
+        })
+    }
+
+    /// Returns true if the caches cannot be filled without this permission.
+    pub(crate) fn is_for_caches(&self) -> bool {
+        self.needed_by == CACHES
+    }
+}
+
+/// The parts of the process that need permissions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EnabledParts {
+    pub(crate) node: bool,
+    pub(crate) lifecycle: bool,
+    pub(crate) route: bool,
+    pub(crate) service: bool,
+    pub(crate) endpoints: bool,
+    pub(crate) ipam: bool,
+    /// The namespace and the name of the Lease, if a leader is elected.
+    pub(crate) lease: Option<(String, String)>,
+    /// True if the HTTPS server asks the API server about its users.
+    pub(crate) delegated_auth: bool,
+    /// How bad it is if the client CAs of the cluster cannot be read. `None` if they are not looked
+    /// up.
+    pub(crate) client_ca_lookup: Option<Severity>,
+}
+
+const CACHES: &str = "caches";
+
+/// Returns the permissions that these parts need, as in `rbac/`.
+pub(crate) fn required(parts: &EnabledParts) -> Vec<Permission> {
+    let mut all = Vec::new();
+    let mut add = |is_enabled: bool, needed_by, rules: &[(&'static str, &'static str)]| {
+        for (verbs, resource) in rules.iter().filter(|_| is_enabled) {
+            all.extend(Permission::cluster(needed_by, verbs, "", resource));
+        }
+    };
+    add(true, CACHES, &[("list watch", "nodes")]);
+    add(parts.service, CACHES, &[("list watch", "services")]);
+    add(
+        parts.node,
+        names::CLOUD_NODE,
+        &[("get patch", "nodes"), ("patch", "nodes/status"), ("create patch", "events")],
+    );
+    add(
+        parts.lifecycle,
+        names::CLOUD_NODE_LIFECYCLE,
+        &[("get patch delete", "nodes"), ("create patch", "events")],
+    );
+    add(parts.route, names::NODE_ROUTE, &[("patch", "nodes/status"), ("create patch", "events")]);
+    add(
+        parts.service,
+        names::SERVICE_LB,
+        &[("patch", "services/status"), ("create patch", "events")],
+    );
+    add(parts.ipam, names::NODE_IPAM, &[("get patch", "nodes"), ("create patch", "events")]);
+    if parts.endpoints {
+        let group = "discovery.k8s.io";
+        all.extend(Permission::cluster(names::SERVICE_LB, "list watch", group, "endpointslices"));
+    }
+    if let Some((namespace, name)) = &parts.lease {
+        let (user, group) = ("leader election", "coordination.k8s.io");
+        let create = Permission::cluster(user, "create", group, "leases");
+        all.extend(create.map(|permission| permission.in_namespace(namespace, None)));
+        let change = Permission::cluster(user, "get update", group, "leases");
+        all.extend(change.map(|permission| permission.in_namespace(namespace, Some(name))));
+    }
+    if parts.delegated_auth {
+        // Without these the controllers work, but nobody can read metrics.
+        let user = "the HTTPS server";
+        let token = Permission::cluster(user, "create", "authentication.k8s.io", "tokenreviews");
+        let access =
+            Permission::cluster(user, "create", "authorization.k8s.io", "subjectaccessreviews");
+        let reviews = token.chain(access);
+        all.extend(reviews.map(|p| Permission { severity: Severity::Warning, ..p }));
+    }
+    if let Some(severity) = parts.client_ca_lookup {
+        let lookup = Permission::cluster("the HTTPS server", "get", "", "configmaps");
+        all.extend(lookup.map(|permission| Permission {
+            severity,
+            ..permission.in_namespace("kube-system", Some("extension-apiserver-authentication"))
+        }));
+    }
+    all
+}
+
+/// Reports the permissions that are missing, by what needs them.
+pub(crate) fn check(required: &[Permission], denied: &[&Permission]) -> Vec<Finding> {
+    if denied.is_empty() {
+        let count = required.len();
+        let message = format!("all {count} permissions that the enabled controllers need");
+        return vec![Finding::ok(Area::Permissions, message)];
+    }
+    let mut by_part: BTreeMap<&str, (Severity, BTreeSet<String>)> = BTreeMap::new();
+    for permission in denied {
+        let (severity, missing) = by_part
+            .entry(permission.needed_by)
+            .or_insert((Severity::Warning, BTreeSet::new()));
+        *severity = (*severity).max(permission.severity);
+        let place = match &permission.namespace {
+            Some(namespace) => format!(" in {namespace}"),
+            None => String::new(),
+        };
+        missing.insert(format!("{} {}{place}", permission.verb, permission.resource));
+    }
+    by_part
+        .into_iter()
+        .map(|(part, (severity, missing))| {
+            let missing = missing.into_iter().collect::<Vec<_>>().join(", ");
+            let message = format!("{part} may not: {missing}");
+            let advice = ADVICE.to_owned();
+            Finding { area: Area::Permissions, severity, message, advice }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all_parts() -> EnabledParts {
+        EnabledParts {
+            node: true,
+            lifecycle: true,
+            route: true,
+            service: true,
+            endpoints: true,
+            ipam: true,
+            lease: Some(("kube-system".to_owned(), "cloud-controller-manager".to_owned())),
+            delegated_auth: true,
+            client_ca_lookup: Some(Severity::Error),
+        }
+    }
+
+    #[test]
+    fn a_review_names_the_subresource_the_namespace_and_the_object() {
+        let required = required(&all_parts());
+        let find = |verb: &str, resource: &str| {
+            required
+                .iter()
+                .find(|p| p.verb == verb && p.resource == resource)
+                .unwrap()
+                .review()["spec"]["resourceAttributes"]
+                .clone()
+        };
+        assert_eq!(
+            find("patch", "nodes/status"),
+            json!({"verb": "patch", "group": "", "resource": "nodes", "subresource": "status", "namespace": "", "name": ""})
+        );
+        let lease = find("update", "leases");
+        assert_eq!(
+            (&lease["namespace"], &lease["name"]),
+            (&json!("kube-system"), &json!("cloud-controller-manager"))
+        );
+        assert_eq!(find("create", "leases")["name"], "", "it has no name before it exists");
+    }
+
+    #[test]
+    fn only_enabled_parts_need_permissions() {
+        let needed_by = |parts: &EnabledParts| {
+            required(parts)
+                .iter()
+                .map(|permission| permission.needed_by)
+                .collect::<BTreeSet<_>>()
+        };
+        assert_eq!(needed_by(&EnabledParts::default()), BTreeSet::from(["caches"]));
+        assert_eq!(needed_by(&all_parts()).len(), 8);
+        let node = EnabledParts { node: true, ..EnabledParts::default() };
+        assert_eq!(needed_by(&node), BTreeSet::from(["caches", names::CLOUD_NODE]));
+    }
+
+    #[test]
+    fn missing_permissions_are_reported_by_what_needs_them() {
+        let required = required(&all_parts());
+        assert_eq!(check(&required, &[])[0].severity, Severity::Ok);
+        let denied: Vec<_> = required
+            .iter()
+            .filter(|p| {
+                ["nodes/status", "tokenreviews", "leases", "configmaps"].contains(&p.resource)
+            })
+            .collect();
+        let findings = check(&required, &denied);
+        let lines: Vec<_> = findings
+            .iter()
+            .map(|finding| (finding.severity, &*finding.message))
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                (Severity::Error, "cloud-node-controller may not: patch nodes/status"),
+                (
+                    Severity::Error,
+                    "leader election may not: create leases in kube-system, get leases in kube-system, update leases in kube-system"
+                ),
+                (Severity::Error, "node-route-controller may not: patch nodes/status"),
+                (
+                    Severity::Error,
+                    "the HTTPS server may not: create tokenreviews, get configmaps in kube-system"
+                ),
+            ]
+        );
+        assert!(findings[0].advice.contains("rbac/"));
+    }
+}
