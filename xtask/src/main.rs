@@ -14,7 +14,9 @@ mod control_plane;
 mod explore;
 mod licenses;
 mod lint;
+mod notices;
 mod process;
+mod program;
 mod python;
 mod release;
 mod sbom;
@@ -61,6 +63,8 @@ enum Task {
     Licenses,
     /// Prints a bill of materials of one program (CycloneDX, JSON) from the lock file; offline
     Sbom(sbom::Arguments),
+    /// Prints the licences and notices of the packages that are linked into one program; offline
+    Notices(notices::Arguments),
     /// Checks that a version can be tagged: manifests, chart, documents and changelog agree, and
     /// nothing is uncommitted; changes nothing
     Release(release::Arguments),
@@ -99,6 +103,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Tidy => tidy::run(),
         Task::Licenses => licenses::run(),
         Task::Sbom(arguments) => sbom::run(&arguments),
+        Task::Notices(arguments) => notices::run(&arguments),
         Task::Release(arguments) => release::run(&arguments),
         Task::Fmt { check } => {
             let mut fmt = process::cargo()?;
