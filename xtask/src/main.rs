@@ -12,6 +12,7 @@ mod bench;
 mod chart;
 mod control_plane;
 mod explore;
+mod image;
 mod licenses;
 mod lint;
 mod notices;
@@ -65,6 +66,9 @@ enum Task {
     Sbom(sbom::Arguments),
     /// Prints the licences and notices of the packages that are linked into one program; offline
     Notices(notices::Arguments),
+    /// Makes an image of one provider (OCI, in a tar archive) without a container engine; needs
+    /// apt and dpkg, and a network unless `--debs` has all packages
+    Image(image::Arguments),
     /// Checks that a version can be tagged: manifests, chart, documents and changelog agree, and
     /// nothing is uncommitted; changes nothing
     Release(release::Arguments),
@@ -104,6 +108,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Licenses => licenses::run(),
         Task::Sbom(arguments) => sbom::run(&arguments),
         Task::Notices(arguments) => notices::run(&arguments),
+        Task::Image(arguments) => image::run(&arguments),
         Task::Release(arguments) => release::run(&arguments),
         Task::Fmt { check } => {
             let mut fmt = process::cargo()?;

@@ -188,7 +188,7 @@ impl Texts {
         let mut page = String::new();
         for (at, (text, packages)) in self.texts.iter().enumerate() {
             let packages: Vec<_> = packages.iter().map(String::as_str).collect();
-            // Without results to ignore: writing to a string cannot fail.
+            // Writing to a string cannot fail.
             let _ = write!(page, "\n## Text {}\n\n{}\n\n", at + 1, packages.join(", "));
             for line in text.trim_matches('\n').lines() {
                 page += format!("    {line}").trim_end();

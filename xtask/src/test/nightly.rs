@@ -2,17 +2,16 @@
 
 use std::path::PathBuf;
 
+use clap::ValueEnum as _;
+
 use super::programs::Program;
 use super::result::SuiteResult;
 use super::tools::Tools;
 use super::{Run, suites};
 use crate::assets::Release;
+use crate::image::Provider;
 use crate::tier::Tier;
 use crate::{control_plane, process};
-
-/// Providers, with the features that their images have.
-const IMAGES: [(&str, &[&str]); 3] =
-    [("ccm-mock", &[]), ("ccm-openstack", &[]), ("ccm-aws", &["--features", "sdk"])];
 
 /// Names the program of an image for the suite that looks into it.
 const IMAGE_VARIABLE: &str = "CCM_IMAGE_PROGRAM";
@@ -86,7 +85,8 @@ fn advisories(all: &mut Run) -> anyhow::Result<()> {
 
 /// Builds the programs of the images; the mock's comes back.
 fn release() -> anyhow::Result<PathBuf> {
-    for (package, features) in IMAGES {
+    for provider in Provider::value_variants() {
+        let package = provider.package();
         let mut cargo = process::cargo()?;
         cargo.args([
             "build",
@@ -97,7 +97,10 @@ fn release() -> anyhow::Result<PathBuf> {
             "--bin",
             package,
         ]);
-        process::run(cargo.args(features))?;
+        for feature in provider.features() {
+            cargo.args(["--features", feature]);
+        }
+        process::run(&mut cargo)?;
     }
     Ok(control_plane::target()?.join("release/ccm-mock"))
 }
