@@ -83,7 +83,7 @@ impl Provider {
     }
 
     /// Describes how the image's program is built.
-    fn program(self, target: Option<String>) -> Program {
+    pub(crate) fn program(self, target: Option<String>) -> Program {
         Program {
             package: self.package().to_owned(),
             features: self.features().iter().map(ToString::to_string).collect(),
@@ -202,6 +202,34 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     } else {
         Ok(())
     }
+}
+
+/// Says why this machine cannot make an image of a program that it built: the glibc that it links
+/// against has to be that of the image.
+pub(crate) fn missing() -> anyhow::Result<Option<&'static str>> {
+    let dockerfile = std::fs::read_to_string(root()?.join("images/Dockerfile"))
+        .context("read images/Dockerfile")?;
+    let number = Release::of(&dockerfile)?.number;
+    let system = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let is = |field: &str| system.lines().any(|line| line == field);
+    let fits = is("ID=debian") && is(&format!("VERSION_ID=\"{number}\""));
+    Ok((!fits).then_some(OTHER_SYSTEM))
+}
+
+/// What [`missing`] says.
+pub(crate) const OTHER_SYSTEM: &str = "the machine does not run the images' release of Debian";
+
+/// Makes an image of the mock provider's program, and runs it.
+pub(crate) fn make_and_try(program: PathBuf) -> anyhow::Result<()> {
+    run(&Arguments {
+        provider: Provider::Mock,
+        arch: None,
+        binary: Some(program),
+        debs: None,
+        source: None,
+        is_tried: true,
+        output: None,
+    })
 }
 
 /// Runs the program of an image for its version.

@@ -237,6 +237,15 @@ fn the_configuration_is_that_of_the_dockerfile() {
         "COPY --from=build --chown=0:0 --chmod=0555 /out/cloud-controller-manager {entrypoint}"
     );
     has(&copied);
+    has(&format!("COPY --from=build --chown=0:0 --chmod=0644 /out/documents/* /{DOCUMENTS}/"));
+    for made in [
+        "    task notices THIRD-PARTY.md; \\",
+        "    task sbom \"ccm-${PROVIDER}.cdx.json\"; \\",
+        "    cp \"$(rustc --print sysroot)/share/doc/rust/COPYRIGHT-library.html\" /out/documents/rust-library.html; \\",
+        "    cp LICENSE /out/documents",
+    ] {
+        has(made);
+    }
     let (own, _) = image.layers.last().unwrap();
     let program = &own.entries[&entrypoint[1..]];
     assert_eq!((program.mode, &program.content), (0o555, &Content::File(parts.program.clone())));
@@ -418,7 +427,7 @@ fn a_program_that_would_not_start_in_the_image_is_an_error() {
 }
 
 #[test]
-#[ignore = "makes a container: needs root, or user namespaces that everybody may make"]
+#[ignore = "cargo xtask test --nightly"]
 fn the_program_runs_on_the_images_own_root_read_only_as_an_unprivileged_user() {
     let run = |program, arguments: &[&str]| {
         let archive = parts(program).image().unwrap().archive().unwrap();
