@@ -59,8 +59,8 @@ enum Task {
     Lint(lint::Arguments),
     /// Checks layering, lengths, machine paths and links; offline
     Tidy,
-    /// Checks the licences, sources and bans of `deny.toml` on what this machine would build;
-    /// offline
+    /// Checks the licences, sources and bans of `deny.toml` on what this machine would build, and
+    /// that the notices of all programs can be made; offline
     Licenses,
     /// Prints a bill of materials of one program (CycloneDX, JSON) from the lock file; offline
     Sbom(sbom::Arguments),
@@ -105,7 +105,10 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Test(arguments) => test::run(&arguments),
         Task::Lint(arguments) => lint::run(&arguments),
         Task::Tidy => tidy::run(),
-        Task::Licenses => licenses::run(),
+        Task::Licenses => {
+            licenses::run()?;
+            image::check_notices()
+        }
         Task::Sbom(arguments) => sbom::run(&arguments),
         Task::Notices(arguments) => notices::run(&arguments),
         Task::Image(arguments) => image::run(&arguments),

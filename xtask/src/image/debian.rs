@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::layer::{Content, Entry, Layer};
-use super::{Architecture, oci};
+use super::{Architecture, HOME, oci};
 use crate::process;
 
 /// Packages, and the files and folders of each that are in the image, beside its copyright.
@@ -320,13 +320,12 @@ fn bundle(files: &Layer) -> anyhow::Result<Vec<u8>> {
 
 /// Adds users, their folders, and where names are looked up.
 fn accounts(layer: &mut Layer) -> anyhow::Result<()> {
-    layer.file(
-        "etc/passwd",
-        0o644,
+    let users = format!(
         "root:x:0:0:root:/root:/sbin/nologin\n\
          nobody:x:65534:65534:nobody:/nonexistent:/sbin/nologin\n\
-         nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n",
-    )?;
+         nonroot:x:65532:65532:nonroot:/{HOME}:/sbin/nologin\n"
+    );
+    layer.file("etc/passwd", 0o644, users)?;
     layer.file("etc/group", 0o644, "root:x:0:\nnobody:x:65534:\nnonroot:x:65532:\n")?;
     layer.file(
         "etc/nsswitch.conf",
@@ -339,5 +338,5 @@ fn accounts(layer: &mut Layer) -> anyhow::Result<()> {
         layer.folder(mounted, 0o755)?;
     }
     let home = Entry { mode: 0o700, owner: 65532, content: Content::Folder };
-    layer.add("home/nonroot", home)
+    layer.add(HOME, home)
 }

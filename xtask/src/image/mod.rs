@@ -83,7 +83,7 @@ impl Provider {
     }
 
     /// Describes how the image's program is built.
-    pub(crate) fn program(self, target: Option<String>) -> Program {
+    fn program(self, target: Option<String>) -> Program {
         Program {
             package: self.package().to_owned(),
             features: self.features().iter().map(ToString::to_string).collect(),
@@ -145,6 +145,8 @@ const ENTRYPOINT: &str = "usr/local/bin/cloud-controller-manager";
 const DOCUMENTS: &str = "usr/share/doc/cloud-controller-manager";
 /// User and group, by number, so that a kubelet can see that it is not root.
 const USER: &str = "65532:65532";
+/// Home of the user.
+const HOME: &str = "home/nonroot";
 const PORT: u16 = 10258;
 
 /// Makes an image.
@@ -187,7 +189,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             let folder = control_plane::target()?.join("images");
             std::fs::create_dir_all(&folder)
                 .with_context(|| format!("make {}", folder.display()))?;
-            folder.join(format!("{}-{}.tar", parts.reference(), architecture.name()))
+            folder.join(format!(
+                "{}-{}-linux-{}.tar",
+                provider.package(),
+                env!("CARGO_PKG_VERSION"),
+                architecture.name()
+            ))
         }
     };
     std::fs::write(&output, &archive.bytes)
@@ -230,6 +237,15 @@ pub(crate) fn make_and_try(program: PathBuf) -> anyhow::Result<()> {
         is_tried: true,
         output: None,
     })
+}
+
+/// Checks that no package lacks the notices that an image has to have.
+pub(crate) fn check_notices() -> anyhow::Result<()> {
+    for provider in Provider::value_variants() {
+        notices::make(&provider.program(None))?;
+    }
+    println!("notices: those of all programs can be made");
+    Ok(())
 }
 
 /// Runs the program of an image for its version.
@@ -293,7 +309,7 @@ impl Parts {
                     format!("SSL_CERT_FILE=/{}", debian::CA_BUNDLE),
                 ],
                 "Entrypoint": [format!("/{ENTRYPOINT}")],
-                "WorkingDir": "/home/nonroot",
+                "WorkingDir": format!("/{HOME}"),
                 "Labels": labels,
             }),
             labels,
