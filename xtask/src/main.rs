@@ -12,9 +12,12 @@ mod bench;
 mod chart;
 mod control_plane;
 mod explore;
+mod image;
 mod licenses;
 mod lint;
+mod notices;
 mod process;
+mod program;
 mod python;
 mod release;
 mod sbom;
@@ -58,11 +61,16 @@ enum Task {
     Lint(lint::Arguments),
     /// Checks layering, lengths, machine paths and links; offline
     Tidy,
-    /// Checks the licences, sources and bans of `deny.toml` on what this machine would build;
-    /// offline
+    /// Checks the licences, sources and bans of `deny.toml` on what this machine would build, and
+    /// that the notices of all programs can be made; offline
     Licenses,
     /// Prints a bill of materials of one program (CycloneDX, JSON) from the lock file; offline
     Sbom(sbom::Arguments),
+    /// Prints the licences and notices of the packages that are linked into one program; offline
+    Notices(notices::Arguments),
+    /// Makes an image of one provider (OCI, in a tar archive) without a container engine; needs
+    /// apt and dpkg, and a network unless `--debs` has all packages
+    Image(image::Arguments),
     /// Checks that a version can be tagged: manifests, chart, documents and changelog agree, and
     /// nothing is uncommitted; changes nothing
     Release(release::Arguments),
@@ -102,8 +110,13 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Test(arguments) => test::run(&arguments),
         Task::Lint(arguments) => lint::run(&arguments),
         Task::Tidy => tidy::run(),
-        Task::Licenses => licenses::run(),
+        Task::Licenses => {
+            licenses::run()?;
+            image::check_notices()
+        }
         Task::Sbom(arguments) => sbom::run(&arguments),
+        Task::Notices(arguments) => notices::run(&arguments),
+        Task::Image(arguments) => image::run(&arguments),
         Task::Release(arguments) => release::run(&arguments),
         Task::Site => site::run(),
         Task::Fmt { check } => {

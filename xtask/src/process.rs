@@ -1,5 +1,6 @@
 //! Running other programs.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
@@ -44,6 +45,19 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
         .with_context(|| format!("read the output of {}", name(command)))
 }
 
+/// Writes text to a file, or to standard output when none is given.
+pub(crate) fn write(path: Option<&Path>, text: &str) -> anyhow::Result<()> {
+    match path {
+        Some(path) => {
+            std::fs::write(path, text).with_context(|| format!("write {}", path.display()))
+        }
+        None => {
+            print!("{text}");
+            Ok(())
+        }
+    }
+}
+
 /// Whether a program is there and ends well; what it prints is not shown.
 pub(crate) fn runs(program: &str, arguments: &[&str]) -> bool {
     let status = Command::new(program)
@@ -56,7 +70,7 @@ pub(crate) fn runs(program: &str, arguments: &[&str]) -> bool {
 
 /// Program and first argument, such as `cargo test`.
 fn name(command: &Command) -> String {
-    let program = std::path::Path::new(command.get_program())
+    let program = Path::new(command.get_program())
         .file_name()
         .unwrap_or_default()
         .to_string_lossy();

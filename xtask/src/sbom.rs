@@ -10,134 +10,31 @@ use std::{
 };
 
 use anyhow::Context as _;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{licenses, process, root};
+use crate::program::{Metadata, Package, Program, parts};
+use crate::{process, root};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Package whose program it is
-    #[arg(long, default_value = "ccm-aws")]
-    package: String,
-    /// Features, as for `cargo build`; the images have `--no-default-features`, and that of AWS
-    /// `--features sdk`
-    #[arg(long, value_delimiter = ',')]
-    features: Vec<String>,
-    /// Leaves out the package's default features
-    #[arg(long)]
-    no_default_features: bool,
-    /// Target triple; this machine's unless given
-    #[arg(long)]
-    target: Option<String>,
+    #[command(flatten)]
+    program: Program,
     /// Where it is written; standard output unless given
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
-/// The part of cargo's metadata that is looked at.
-#[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
-    resolve: Resolve,
-}
-
-#[derive(Deserialize)]
-struct Package {
-    id: String,
-    name: String,
-    version: String,
-    license: Option<String>,
-    description: Option<String>,
-    repository: Option<String>,
-    /// Absent for a package in a folder.
-    source: Option<String>,
-    targets: Vec<Target>,
-}
-
-#[derive(Deserialize)]
-struct Target {
-    kind: Vec<String>,
-}
-
-impl Package {
-    /// Tells whether it runs within the compiler.
-    fn is_macro(&self) -> bool {
-        self.targets
-            .iter()
-            .any(|target| target.kind.iter().any(|kind| kind == "proc-macro"))
-    }
-}
-
-#[derive(Deserialize)]
-struct Resolve {
-    nodes: Vec<Node>,
-}
-
-#[derive(Deserialize)]
-struct Node {
-    id: String,
-    deps: Vec<Dependency>,
-}
-
-#[derive(Deserialize)]
-struct Dependency {
-    pkg: String,
-    dep_kinds: Vec<DependencyKind>,
-}
-
-#[derive(Deserialize)]
-struct DependencyKind {
-    /// `dev`, `build`, or nothing for what is linked.
-    kind: Option<String>,
-}
-
 /// Writes the bill of materials.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let mut cargo = process::cargo()?;
-    // From the package's folder, since features are those of the package that is worked on.
-    let manifest = manifest_of(&arguments.package)?;
-    cargo
-        .args(["metadata", "--format-version=1", "--locked", "--offline", "--manifest-path"])
-        .arg(manifest);
-    let target = arguments.target.clone().map_or_else(licenses::host, Ok)?;
-    cargo.args(["--filter-platform", &target]);
-    if arguments.no_default_features {
-        cargo.arg("--no-default-features");
-    }
-    if !arguments.features.is_empty() {
-        cargo.arg("--features").arg(arguments.features.join(","));
-    }
-    let metadata = process::output(&mut cargo)
-        .context("cargo cannot list the packages; `cargo fetch` helps")?;
-    let metadata: Metadata = serde_json::from_str(&metadata).context("read cargo's metadata")?;
-    let lock = std::fs::read_to_string(root()?.join("Cargo.lock")).context("read Cargo.lock")?;
-    let bill = bill(&metadata, &checksums(&lock), &arguments.package)?;
-    let text = format!("{bill:#}\n");
-    match &arguments.output {
-        Some(path) => {
-            std::fs::write(path, text).with_context(|| format!("write {}", path.display()))
-        }
-        None => {
-            print!("{text}");
-            Ok(())
-        }
-    }
+    let bill = make(&arguments.program)?;
+    process::write(arguments.output.as_deref(), &format!("{bill:#}\n"))
 }
 
-/// Finds the manifest of a member of the workspace.
-fn manifest_of(package: &str) -> anyhow::Result<PathBuf> {
-    let mut cargo = process::cargo()?;
-    cargo.args(["metadata", "--format-version=1", "--no-deps", "--locked", "--offline"]);
-    let metadata: Value =
-        serde_json::from_str(&process::output(&mut cargo)?).context("read cargo's metadata")?;
-    let packages = metadata["packages"].as_array().into_iter().flatten();
-    let found = packages
-        .filter(|found| found["name"] == package)
-        .find_map(|found| found["manifest_path"].as_str());
-    Ok(found
-        .with_context(|| format!("--package {package}: no such package in the workspace"))?
-        .into())
+/// Makes the bill of materials.
+pub(crate) fn make(program: &Program) -> anyhow::Result<Value> {
+    let metadata = program.metadata()?;
+    let lock = std::fs::read_to_string(root()?.join("Cargo.lock")).context("read Cargo.lock")?;
+    bill(&metadata, &checksums(&lock), &program.package)
 }
 
 /// Reads the SHA-256 of each package's archive, by name and version.
@@ -160,45 +57,6 @@ fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
         .collect()
 }
 
-/// What a package is linked with or built by, all the way down: its ID, and whether it is linked.
-fn parts<'a>(metadata: &'a Metadata, start: &'a str) -> BTreeMap<&'a str, bool> {
-    let nodes: BTreeMap<&str, &Node> = metadata
-        .resolve
-        .nodes
-        .iter()
-        .map(|node| (&*node.id, node))
-        .collect();
-    let macros: BTreeSet<&str> = metadata
-        .packages
-        .iter()
-        .filter(|p| p.is_macro())
-        .map(|p| &*p.id)
-        .collect();
-    let mut parts = BTreeMap::new();
-    let mut todo = vec![(start, true)];
-    while let Some((id, linked)) = todo.pop() {
-        let linked = linked && !macros.contains(id);
-        // Looked at again when it turns out to be linked after all.
-        if parts.get(id).is_some_and(|known| *known >= linked) {
-            continue;
-        }
-        parts.insert(id, linked);
-        for dependency in nodes.get(id).into_iter().flat_map(|node| &node.deps) {
-            let kinds: BTreeSet<_> = dependency
-                .dep_kinds
-                .iter()
-                .map(|kind| kind.kind.as_deref())
-                .collect();
-            match (kinds.contains(&None), kinds.contains(&Some("build"))) {
-                (true, _) => todo.push((&dependency.pkg, linked)),
-                (false, true) => todo.push((&dependency.pkg, false)),
-                (false, false) => {}
-            }
-        }
-    }
-    parts
-}
-
 fn bill(
     metadata: &Metadata,
     checksums: &BTreeMap<(String, String), String>,
@@ -209,12 +67,7 @@ fn bill(
         .iter()
         .map(|found| (&*found.id, found))
         .collect();
-    let main = metadata
-        .packages
-        .iter()
-        .find(|package| package.name == name && package.source.is_none());
-    let main =
-        main.with_context(|| format!("--package {name}: no such package in the workspace"))?;
+    let main = metadata.member(name)?;
     let parts = parts(metadata, &main.id);
     let mut components = Vec::new();
     for (id, linked) in parts.iter().filter(|(id, _)| **id != main.id) {

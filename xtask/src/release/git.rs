@@ -34,7 +34,7 @@ fn commit(root: &Path, name: &str) -> anyhow::Result<Option<String>> {
 }
 
 /// Git in this folder, also when a hook of another repository runs us.
-pub(super) fn git(root: &Path) -> Command {
+pub(crate) fn git(root: &Path) -> Command {
     let mut git = Command::new("git");
     git.current_dir(root);
     for variable in ["GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"] {

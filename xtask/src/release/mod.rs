@@ -7,6 +7,8 @@ mod git;
 mod statements;
 mod versions;
 
+pub(crate) use git::git;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;

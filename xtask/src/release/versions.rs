@@ -63,7 +63,7 @@ struct Metadata {
 
 /// Reads what has a version in it.
 pub(super) fn files(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
-    let mut git = git::git(root);
+    let mut git = git(root);
     git.args([
         "ls-files",
         "-z",

@@ -2,24 +2,26 @@
 
 use std::path::PathBuf;
 
+use clap::ValueEnum as _;
+
 use super::programs::Program;
 use super::result::SuiteResult;
 use super::tools::Tools;
 use super::{Run, suites};
 use crate::assets::Release;
+use crate::image::{self, Provider};
 use crate::tier::Tier;
 use crate::{control_plane, process};
-
-/// Providers, with the features that their images have.
-const IMAGES: [(&str, &[&str]); 3] =
-    [("ccm-mock", &[]), ("ccm-openstack", &[]), ("ccm-aws", &["--features", "sdk"])];
 
 /// Names the program of an image for the suite that looks into it.
 const IMAGE_VARIABLE: &str = "CCM_IMAGE_PROGRAM";
 
-/// Reasons for which advisories may go unchecked: neither can be had everywhere.
-pub(super) const OPTIONAL: [&str; 2] =
-    ["cargo-deny is not installed", "the database of advisories cannot be fetched"];
+/// Reasons for which advisories and the image may go unchecked: neither can be had everywhere.
+pub(super) const OPTIONAL: [&str; 3] = [
+    "cargo-deny is not installed",
+    "the database of advisories cannot be fetched",
+    image::OTHER_SYSTEM,
+];
 
 /// Runs the long cases, those of the real API server on the older Kubernetes, properties with other
 /// values, and builds what is shipped.
@@ -62,8 +64,24 @@ pub(super) fn run(
             &variables,
         )?;
     }
+    all.head("an image");
+    image(all, mock)?;
     all.head("advisories");
     advisories(all)
+}
+
+/// Makes an image of the mock's program, and runs it as a container would.
+fn image(all: &mut Run, program: PathBuf) -> anyhow::Result<()> {
+    let Some(missing) = image::missing()? else {
+        return image::make_and_try(program);
+    };
+    println!("not made: {missing}");
+    all.outcomes.push(SuiteResult::not_run(
+        "image".to_owned(),
+        "an image that is made without an engine runs",
+        missing,
+    ));
+    Ok(())
 }
 
 /// Checks the lock file against the database of advisories, where that can be had.
@@ -86,7 +104,8 @@ fn advisories(all: &mut Run) -> anyhow::Result<()> {
 
 /// Builds the programs of the images; the mock's comes back.
 fn release() -> anyhow::Result<PathBuf> {
-    for (package, features) in IMAGES {
+    for provider in Provider::value_variants() {
+        let package = provider.package();
         let mut cargo = process::cargo()?;
         cargo.args([
             "build",
@@ -97,7 +116,10 @@ fn release() -> anyhow::Result<PathBuf> {
             "--bin",
             package,
         ]);
-        process::run(cargo.args(features))?;
+        for feature in provider.features() {
+            cargo.args(["--features", feature]);
+        }
+        process::run(&mut cargo)?;
     }
     Ok(control_plane::target()?.join("release/ccm-mock"))
 }

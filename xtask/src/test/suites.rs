@@ -156,7 +156,7 @@ pub(super) static ALL: [Suite; 27] = [
     Suite::new("ccm-bench", "ccm-bench", "how benchmarks count, watch and print")
         .full(&["--ignored"])
         .needs_kube_apiserver(),
-    Suite::new("xtask", "xtask", "these tasks"),
+    Suite::new("xtask", "xtask", "these tasks").nightly(&["--ignored"]),
     Suite::new("ccm-meadow", "guide", "the guide for authors: its steps, compiled and run").full(ALL_OF_IT),
 ];
 
