@@ -186,6 +186,7 @@ mod operation;
 pub mod prelude;
 pub mod rest;
 mod routes;
+pub mod simple_instances;
 pub mod simple_load_balancers;
 mod sleep_budget;
 mod throttle;
