@@ -148,32 +148,29 @@ async fn an_error_is_never_absence() {
     assert_eq!(describe(&cloud, &["n1", "i1"]).await.unwrap(), ["transient", "i1"]);
 }
 
+/// A cloud that takes an ID for a number, and answers about `i01` whatever the zeros.
+struct Lenient(Cloud);
+#[async_trait]
+impl SimpleInstances for Lenient {
+    fn id_of<'n>(&self, node: &'n NodeView) -> Result<Option<&'n str>, CloudError> {
+        self.0.id_of(node)
+    }
+    async fn list_instances(
+        &self,
+        op: &Op,
+        name: Option<&str>,
+    ) -> Result<Vec<SimpleInstance>, CloudError> {
+        self.0.list_instances(op, name).await
+    }
+    async fn get_instance(&self, op: &Op, _: &str) -> Result<Option<SimpleInstance>, CloudError> {
+        self.0.get_instance(op, "i01").await
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_answer_about_another_instance_is_an_error() {
     let mut cloud = Cloud::with(1);
     cloud.instances[0].id = "i01".into();
-    // As a cloud that takes the ID for a number.
-    struct Lenient(Cloud);
-    #[async_trait]
-    impl SimpleInstances for Lenient {
-        fn id_of<'n>(&self, node: &'n NodeView) -> Result<Option<&'n str>, CloudError> {
-            self.0.id_of(node)
-        }
-        async fn list_instances(
-            &self,
-            op: &Op,
-            name: Option<&str>,
-        ) -> Result<Vec<SimpleInstance>, CloudError> {
-            self.0.list_instances(op, name).await
-        }
-        async fn get_instance(
-            &self,
-            op: &Op,
-            _: &str,
-        ) -> Result<Option<SimpleInstance>, CloudError> {
-            self.0.get_instance(op, "i01").await
-        }
-    }
     let node = NodeView {
         provider_id: Some("shelf://i1".into()),
         ..NodeView::named("n1")

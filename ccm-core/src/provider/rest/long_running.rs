@@ -87,7 +87,7 @@ impl RestClient {
             let path = match current {
                 OperationStatus::Running { path } => path,
                 OperationStatus::Done => return Ok(Progress::Done),
-                OperationStatus::Failed(error) => return Err(failure(&what, error)),
+                OperationStatus::Failed(error) => return Err(failure(&what, &error)),
             };
             what = format!("operation {path}");
             // `run` ends the sleep when the operation is cancelled or its deadline passes.
@@ -108,7 +108,7 @@ impl RestClient {
 }
 
 /// Creates the error of an operation that failed.
-fn failure(what: &str, error: ErrorResponse) -> CloudError {
+fn failure(what: &str, error: &ErrorResponse) -> CloudError {
     let kind = match error.kind {
         None | Some(ErrorKind::NotFound) => ErrorKind::Transient,
         Some(kind) => kind,

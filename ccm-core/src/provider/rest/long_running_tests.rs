@@ -146,7 +146,7 @@ async fn a_failed_or_unknown_operation_is_an_error_and_proves_no_absence() {
     }
     let absent = ErrorResponse { kind: Some(ErrorKind::NotFound), ..ErrorResponse::default() };
     let (rest, _) = cloud(0, (200, ""));
-    let failed = |_: ()| OperationStatus::Failed(absent.clone());
+    let failed = |()| OperationStatus::Failed(absent.clone());
     let error = rest.poll(&op(), (), failed).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Transient, "whatever the provider says");
 }
