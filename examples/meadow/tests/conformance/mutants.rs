@@ -34,9 +34,11 @@ enum Mistake {
 }
 
 impl Mistake {
-    /// Every mistake, the suite that sees it with things on a page, and the rules that are broken
+    /// Every mistake, the suite that meets it with things on a page, and the rules that are broken
     /// then.
-    const ALL: [(Self, &str, usize, &[&str]); 9] = [
+    const ALL: [(Self, &str, usize, &[&str]); 10] = [
+        // Whatever a listing of instances lacks is asked for singly.
+        (Self::FirstPageOnly, "instances", MANY, &[]),
         (Self::FirstPageOnly, "routes", MANY, &["apply-resumable", "large-batch"]),
         (Self::ErrorIsAbsence, "instances", FEW, &["no-absence-on-error"]),
         (Self::ForgetsPause, "instances", FEW, &["retry-after"]),
