@@ -7,11 +7,44 @@ use async_trait::async_trait;
 use super::{CloudError, Op};
 use crate::k8s::{NodeAddress, NodeView};
 
+impl NodeView {
+    /// Returns the instance's ID from the provider ID `<scheme>://<id>`, or `None` if the node has
+    /// no provider ID yet.
+    ///
+    /// `is_valid` must accept only the cloud's own spelling of an ID. A parser often accepts more,
+    /// such as `07` for the number 7. No instance has such an ID, so it would seem to be deleted.
+    ///
+    /// # Errors
+    /// Returns [`ErrorKind::InvalidInput`](super::ErrorKind::InvalidInput) with the provider ID if
+    /// it has another scheme, or if `is_valid` rejects the ID.
+    pub fn id_in(
+        &self,
+        scheme: &str,
+        is_valid: impl FnOnce(&str) -> bool,
+    ) -> Result<Option<&str>, CloudError> {
+        let Some(provider_id) = self.provider_id.as_deref() else {
+            return Ok(None);
+        };
+        let id = provider_id
+            .strip_prefix(scheme)
+            .and_then(|rest| rest.strip_prefix("://"));
+        match id {
+            Some(id) if is_valid(id) => Ok(Some(id)),
+            _ => Err(CloudError::invalid_input(format!(
+                "provider ID {provider_id:?} is not {scheme}:// and the ID of an instance"
+            ))),
+        }
+    }
+}
+
 /// Returns the existence, the power state and the metadata of instances. The cloud-node and the
 /// cloud-node-lifecycle controllers need it.
 ///
 /// Replaces upstream's `InstanceExists`, `InstanceShutdown` and `InstanceMetadata` by one call for
 /// many nodes, instead of three calls for each node.
+///
+/// For a cloud that lists all instances and returns each by its ID, implement
+/// [`SimpleInstances`](super::simple_instances::SimpleInstances) instead.
 #[async_trait]
 pub trait Instances: Send + Sync {
     /// Returns the maximum number of nodes in one [`describe`](Self::describe) and of calls in

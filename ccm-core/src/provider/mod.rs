@@ -187,6 +187,7 @@ pub mod prelude;
 mod rate_limiter;
 pub mod rest;
 mod routes;
+pub mod simple_instances;
 pub mod simple_load_balancers;
 mod sleep_budget;
 mod throttle;

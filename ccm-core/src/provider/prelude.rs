@@ -12,7 +12,8 @@ pub use super::{
     MutationResponse, NodeOwnership, NodeTarget, Op, OwnedObject, Owner, PlannedChange, PowerState,
     Progress, ProviderContext, Rate, RateLimiter, ReadMode, Route, RouteChange, Routes,
     ServiceInterpretation, ServiceNotice, SourceRanges,
-    rest::{ErrorResponse, RestClient, Transport, path},
+    rest::{ErrorFormat, ErrorResponse, OperationStatus, RestClient, Transport, path},
+    simple_instances::{SimpleInstance, SimpleInstances},
     simple_load_balancers::{
         OwnershipTags, ProvisioningStatus, SimpleLoadBalancer, SimpleLoadBalancerSpec,
         SimpleLoadBalancers,

@@ -24,20 +24,26 @@
 //! ```
 //!
 //! There are no retries: the framework requeues. Redirects are not followed.
+//!
+//! [`ErrorFormat`] maps the error codes of a cloud to kinds of errors. [`RestClient::poll`] waits
+//! for a change that the cloud accepts first and completes later.
 
+mod errors;
 #[cfg(feature = "https")]
 mod https;
+mod long_running;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header, uri::InvalidUri};
-use jiff::Timestamp;
 use serde::{Serialize, de::DeserializeOwned};
 
+pub use errors::{ErrorFormat, ErrorResponse};
 #[cfg(feature = "https")]
 pub use https::Https;
+pub use long_running::OperationStatus;
 
 use super::{CloudError, ErrorKind, Mutation, MutationResponse, Op};
 use crate::percent::encode;
@@ -60,23 +66,17 @@ pub trait Transport: Send + Sync {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, CloudError>;
 }
 
-/// The error that a cloud reports in a response.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ErrorResponse {
-    /// The kind of the error. If it is `None`, it derives from the HTTP status
-    /// ([`ErrorKind::of_status`]).
-    pub kind: Option<ErrorKind>,
-    /// The cloud's own error message, without secrets.
-    pub message: String,
-}
-
 /// A client of a cloud's REST API. Its `Debug` output contains only the base URL.
 pub struct RestClient {
     transport: Arc<dyn Transport>,
     base: Box<str>,
     headers: HeaderMap,
-    parse_error: fn(&[u8]) -> Option<ErrorResponse>,
+    parse_error: Box<ErrorParser>,
+    reset_header: Option<&'static str>,
 }
+
+/// A function that parses an error response.
+type ErrorParser = dyn Fn(&Response<Bytes>) -> Option<ErrorResponse> + Send + Sync;
 
 impl RestClient {
     /// Creates a client of the API at `base`, such as `https://api.example.org/cloud`.
@@ -109,7 +109,8 @@ impl RestClient {
             transport,
             base: base.trim_end_matches('/').into(),
             headers,
-            parse_error: |_| None,
+            parse_error: Box::new(|_| None),
+            reset_header: None,
         })
     }
 
@@ -132,14 +133,39 @@ impl RestClient {
         Ok(self)
     }
 
-    /// Sets the function that parses the body of an error response. By default no body is parsed.
+    /// Sets the format of the cloud's error responses. By default none is parsed, and the kind of
+    /// an error derives from the HTTP status alone.
+    #[must_use]
+    pub fn with_error_format(self, format: ErrorFormat) -> Self {
+        self.with_error_parser(move |response| format.parse(response))
+    }
+
+    /// Sets the function that parses error responses, for clouds whose errors have no
+    /// [`ErrorFormat`]. It gets status, headers and body of every response with an error status.
     ///
-    /// The function should return `None` for a body that does not come from the cloud's API but,
-    /// for instance, from a proxy. Only an error of the API itself should become
+    /// The function should return `None` for a response that does not come from the cloud's API
+    /// but, for instance, from a proxy. Only an error of the API itself should become
     /// [`ErrorKind::NotFound`].
     #[must_use]
-    pub fn with_error_parser(mut self, read: fn(&[u8]) -> Option<ErrorResponse>) -> Self {
-        self.parse_error = read;
+    pub fn with_error_parser(
+        mut self,
+        parse: impl Fn(&Response<Bytes>) -> Option<ErrorResponse> + Send + Sync + 'static,
+    ) -> Self {
+        self.parse_error = Box::new(parse);
+        self
+    }
+
+    /// Sets the header in which the cloud says when it accepts requests again, such as
+    /// `RateLimit-Reset`: in seconds from now or as a Unix time in seconds.
+    ///
+    /// It becomes the `retry_after` of errors of kind [`ErrorKind::Throttled`] without
+    /// `Retry-After`. For other errors it is ignored, because clouds send such a header with every
+    /// response. In some clouds it says when the *whole* limit is available again, which may be
+    /// much later than the next request is possible. Do not set it then: without it the framework
+    /// backs off by itself.
+    #[must_use]
+    pub fn with_reset_header(mut self, name: &'static str) -> Self {
+        self.reset_header = Some(name);
         self
     }
 
@@ -153,8 +179,29 @@ impl RestClient {
         Ok(value)
     }
 
+    /// Sends a `GET` request for one object, within [`Op::run`]. Returns `None` if the cloud proves
+    /// that it does not exist, which needs an [error format](Self::with_error_format).
+    ///
+    /// # Errors
+    /// The same as those of [`get`](Self::get), except [`ErrorKind::NotFound`].
+    pub async fn get_if_exists<T: DeserializeOwned>(
+        &self,
+        op: &Op,
+        path: &str,
+    ) -> Result<Option<T>, CloudError> {
+        match self.get(op, path).await {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Reads a paged list completely. `open` splits a page into its items and the path of the next
     /// page.
+    ///
+    /// If the cloud numbers its pages, an object that is deleted during the listing moves another
+    /// one to a page that was already read. Such a listing proves that its objects exist. It does
+    /// not prove that others are absent: ask for each of these by its ID.
     ///
     /// # Errors
     /// The same as those of [`get`](Self::get).
@@ -273,7 +320,7 @@ impl RestClient {
     /// Creates the error for an error response.
     fn error(&self, what: &str, response: &Response<Bytes>) -> CloudError {
         let status = response.status();
-        let parsed = (self.parse_error)(response.body()).unwrap_or_default();
+        let parsed = (self.parse_error)(response).unwrap_or_default();
         let detail = if parsed.message.is_empty() {
             String::new()
         } else {
@@ -283,11 +330,11 @@ impl RestClient {
             .kind
             .unwrap_or_else(|| ErrorKind::of_status(status.as_u16()));
         let error = CloudError::new(kind, format!("{what}: {status}{detail}"));
-        let after = response
-            .headers()
-            .get(header::RETRY_AFTER)
-            .and_then(|after| after.to_str().ok());
-        match after.and_then(|text| parse_retry_after(text, Timestamp::now())) {
+        let reset_header = self.reset_header.filter(|_| kind == ErrorKind::Throttled);
+        let retry_after = parsed
+            .retry_after
+            .or_else(|| errors::retry_after(response.headers(), reset_header));
+        match retry_after {
             Some(after) => error.with_retry_after(after),
             None => error,
         }
@@ -299,25 +346,6 @@ impl fmt::Debug for RestClient {
         f.debug_struct("RestClient")
             .field("base", &self.base)
             .finish_non_exhaustive()
-    }
-}
-
-impl ErrorKind {
-    /// Returns the kind of error for an HTTP status, for responses without a more precise error.
-    ///
-    /// 404 and 410 are [`Transient`](Self::Transient), not [`NotFound`](Self::NotFound). They may
-    /// also come from a proxy or mean a wrong path, and absence must be proven. If the body is from
-    /// the cloud and says that the object does not exist, return `NotFound` from the error parser.
-    pub fn of_status(status: u16) -> Self {
-        match status {
-            400 | 406 | 411 | 413..=417 | 422 => Self::InvalidInput,
-            401 | 403 | 407 => Self::Denied,
-            402 => Self::QuotaExceeded,
-            405 | 501 => Self::NotImplemented,
-            409 | 412 | 423 => Self::Conflict,
-            429 => Self::Throttled,
-            _ => Self::Transient,
-        }
     }
 }
 
@@ -338,16 +366,6 @@ pub fn path(prefix: &str, segments: &[&str], query: &[(&str, &str)]) -> String {
         between = '&';
     }
     path
-}
-
-/// Parses `Retry-After`: seconds, or a date (RFC 9110, 10.2.3). A date in the past means zero.
-fn parse_retry_after(text: &str, now: Timestamp) -> Option<Duration> {
-    let text = text.trim();
-    if let Ok(seconds) = text.parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let at = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
-    Some(Duration::try_from(at.duration_since(now)).unwrap_or_default())
 }
 
 #[cfg(test)]

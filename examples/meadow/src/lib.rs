@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use ccm_core::provider::{prelude::*, simple_load_balancers};
 use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::Value;
 
 /// Name of the provider: `--cloud-provider`, and scheme of its provider IDs.
 pub const NAME: &str = "meadow";
@@ -33,7 +32,7 @@ impl Meadow {
     pub fn new(config: &Config, transport: Arc<dyn Transport>) -> Result<Self, CloudError> {
         let api = RestClient::new(&config.url, transport)?
             .with_token(&config.token)?
-            .with_error_parser(fault);
+            .with_error_format(ERRORS);
         Ok(Self { api })
     }
 
@@ -56,17 +55,12 @@ impl Meadow {
     }
 }
 
-/// Parses the body of Meadow's errors: `{"code": "not_found", "message": "there is no instance
-/// ins-7"}`.
-fn fault(body: &[u8]) -> Option<ErrorResponse> {
-    let body: Value = serde_json::from_slice(body).ok()?;
-    let kind = match body["code"].as_str()? {
-        "not_found" => Some(ErrorKind::NotFound),
-        "quota_exceeded" => Some(ErrorKind::QuotaExceeded),
-        _ => None,
-    };
-    Some(ErrorResponse { kind, message: body["message"].as_str()?.to_owned() })
-}
+/// Meadow's errors: `{"code": "not_found", "message": "there is no instance ins-7"}`.
+const ERRORS: ErrorFormat = ErrorFormat {
+    code: "/code",
+    message: "/message",
+    kinds: &[("not_found", ErrorKind::NotFound), ("quota_exceeded", ErrorKind::QuotaExceeded)],
+};
 
 impl CloudProvider for Meadow {
     fn name(&self) -> &str {

@@ -4,6 +4,7 @@
 //! | Request | Answer |
 //! |---|---|
 //! | `GET /v1/instances`, `/v1/routes`, `/v1/balancers` | `{"items": [...], "next": "v1/..."}`, one page; further parameters but `after` must be equal to labels |
+//! | `GET /v1/instances/{id}` | 200 and the instance |
 //! | `POST /v1/routes`, `POST /v1/balancers` | 201 and what was made; 409 when the network has the destination, or the project the name |
 //! | `PATCH /v1/balancers/{id}` | 200 and the balancer with what was in the body; 409 unless it is ready |
 //! | `DELETE /v1/routes/{id}`, `DELETE /v1/balancers/{id}` | 204; a balancer may be listed for a while as `deleting` |
@@ -175,6 +176,12 @@ impl Cloud {
                 let all = world.list(what).ok_or_else(|| unknown(path))?;
                 Ok((200, page(&all, path, query, self.page)))
             }
+            ("GET", ["v1", "instances", id]) => world
+                .instances
+                .values()
+                .find(|instance| instance.id == *id)
+                .map(|instance| (200, serde_json::to_value(instance).unwrap()))
+                .ok_or_else(|| absent("instance", id)),
             ("POST", ["v1", "routes"]) => world.add_route(body(request)?),
             ("DELETE", ["v1", "routes", id]) => world
                 .routes

@@ -1,0 +1,125 @@
+//! Changes that the cloud accepts first and completes later.
+
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use super::{ErrorResponse, RestClient};
+use crate::provider::{CloudError, ErrorKind, Op, Progress};
+
+/// The delay before the first poll of an operation. It doubles with each poll.
+const FIRST_POLL: Duration = Duration::from_millis(250);
+
+/// The status of a long-running operation of the cloud.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OperationStatus {
+    /// It is still running.
+    Running {
+        /// The path at which its status can be read; see [`path`](super::path).
+        path: String,
+    },
+    /// It succeeded.
+    Done,
+    /// It failed. [`ErrorFormat::of_code`](super::ErrorFormat::of_code) creates the error from an
+    /// error code. Without a kind it is [`ErrorKind::Transient`].
+    Failed(ErrorResponse),
+}
+
+impl RestClient {
+    /// Polls a long-running operation until it ends, but not for longer than the call may
+    /// [sleep](Op::sleep).
+    ///
+    /// Many clouds answer a change with an operation, which runs on. `response` is that answer, and
+    /// `status` reads the status of the operation from it and from the later ones. If the operation
+    /// is still running when the call may not sleep any more, returns [`Progress::Pending`]. A call
+    /// without a `Progress`, such as [`Routes::apply`](crate::provider::Routes::apply), uses
+    /// [`Progress::done_or_busy`].
+    ///
+    /// The operation is not remembered. The next call reads the cloud again, so it must find there
+    /// what the operation has done, and be prepared for an operation that still runs.
+    ///
+    /// ```
+    /// # use ccm_core::provider::{CloudError, ErrorKind, Mutation, Op};
+    /// # use ccm_core::provider::rest::{ErrorFormat, OperationStatus, RestClient, path};
+    /// # use http::Method; use serde::{Deserialize, Serialize};
+    /// # const ERRORS: ErrorFormat = ErrorFormat { code: "", message: "", kinds: &[] };
+    /// # #[derive(Serialize)] struct NewRoute;
+    /// #[derive(Deserialize)]
+    /// struct Action { id: u64, status: String, error: Option<ActionError> }
+    /// #[derive(Deserialize)]
+    /// struct ActionError { code: String, message: String }
+    ///
+    /// impl Action {
+    ///     fn status(self) -> OperationStatus {
+    ///         match (&*self.status, self.error) {
+    ///             ("success", _) => OperationStatus::Done,
+    ///             ("error", Some(error)) => OperationStatus::Failed(ERRORS.of_code(&error.code, &error.message)),
+    ///             _ => OperationStatus::Running { path: path("v1/actions", &[&self.id.to_string()], &[]) },
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// # async fn example(cloud: &RestClient, op: &Op, new: &NewRoute) -> Result<(), CloudError> {
+    /// let create = Mutation::new("create_route", "10.0.1.0/24");
+    /// let action = cloud.mutate(op, create, Method::POST, "v1/routes", new).await?;
+    /// cloud.poll(op, action, Action::status).await?.done_or_busy()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the error of a failed operation, and the errors of [`get`](Self::get). Neither is
+    /// ever [`ErrorKind::NotFound`], because a missing operation, or one that missed something, does
+    /// not prove that the changed object is absent: the kind is [`ErrorKind::Transient`] then.
+    ///
+    /// # Cancellation
+    /// The operation runs on in the cloud.
+    pub async fn poll<T: DeserializeOwned>(
+        &self,
+        op: &Op,
+        response: T,
+        status: impl Fn(T) -> OperationStatus,
+    ) -> Result<Progress, CloudError> {
+        let mut current = status(response);
+        // The operation that failed, for the message: its first response has no path.
+        let mut what = "the operation".to_owned();
+        let mut delay = FIRST_POLL;
+        loop {
+            let path = match current {
+                OperationStatus::Running { path } => path,
+                OperationStatus::Done => return Ok(Progress::Done),
+                OperationStatus::Failed(error) => return Err(failure(&what, &error)),
+            };
+            what = format!("operation {path}");
+            // `run` ends the sleep when the operation is cancelled or its deadline passes.
+            if !op.run(async { Ok(op.sleep(delay).await) }).await? {
+                return Ok(Progress::pending(op, format!("{what} is still running")));
+            }
+            delay *= 2;
+            current = match self.get(op, &path).await {
+                Ok(response) => status(response),
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    let message = format!("{what} has an unknown result");
+                    return Err(CloudError::transient(message).with_source(error));
+                }
+                Err(error) => return Err(error),
+            };
+        }
+    }
+}
+
+/// Creates the error of an operation that failed.
+fn failure(what: &str, error: &ErrorResponse) -> CloudError {
+    let kind = match error.kind {
+        None | Some(ErrorKind::NotFound) => ErrorKind::Transient,
+        Some(kind) => kind,
+    };
+    let failed = CloudError::new(kind, format!("{what} failed: {}", error.message));
+    match error.retry_after {
+        Some(after) => failed.with_retry_after(after),
+        None => failed,
+    }
+}
+
+#[cfg(test)]
+#[path = "long_running_tests.rs"]
+mod tests;
