@@ -184,9 +184,9 @@ mod tests {
         provider::{ErrorKind, FieldError, InstanceMetadata, PowerState},
     };
 
-    fn found() -> Option<Result<InstanceStatus, CloudError>> {
+    fn found() -> InstanceStatus {
         let meta = InstanceMetadata::default();
-        Some(Ok(InstanceStatus::Found { power_state: PowerState::Running, meta }))
+        InstanceStatus::Found { power_state: PowerState::Running, meta }
     }
 
     fn observed(name: &str, id: Option<&str>) -> ObservedNode {
@@ -194,7 +194,7 @@ mod tests {
         ObservedNode {
             node: Arc::new(node),
             ownership: NodeOwnership::Ours,
-            instance: found(),
+            instance: Some(Ok(found())),
         }
     }
 

@@ -120,16 +120,16 @@ impl CheckReport {
 
     /// Formats the report as a table for people, which ends in a line that counts.
     pub fn table(&self) -> String {
-        let mut out = String::new();
+        let mut lines = Vec::new();
         for Finding { area, severity, message, advice } in &self.findings {
-            out += &format!("{severity:<8} {area:<12} {message}\n");
+            lines.push(format!("{severity:<8} {area:<12} {message}"));
             if !advice.is_empty() {
-                out += &format!("{:21} -> {advice}\n", "");
+                lines.push(format!("{:21} -> {advice}", ""));
             }
         }
         let (errors, warnings) = (self.count(Severity::Error), self.count(Severity::Warning));
-        out += &format!("errors: {errors}, warnings: {warnings}");
-        out
+        lines.push(format!("errors: {errors}, warnings: {warnings}"));
+        lines.join("\n")
     }
 
     /// Formats the report as JSON.

@@ -78,12 +78,10 @@ impl Permission {
 /// The parts of the process that need permissions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EnabledParts {
-    pub(crate) node: bool,
-    pub(crate) lifecycle: bool,
-    pub(crate) route: bool,
-    pub(crate) service: bool,
+    /// The names of the controllers that run.
+    pub(crate) controllers: BTreeSet<&'static str>,
+    /// True if the service controller watches EndpointSlices.
     pub(crate) endpoints: bool,
-    pub(crate) ipam: bool,
     /// The namespace and the name of the Lease, if a leader is elected.
     pub(crate) lease: Option<(String, String)>,
     /// True if the HTTPS server asks the API server about its users.
@@ -98,30 +96,28 @@ const CACHES: &str = "caches";
 /// Returns the permissions that these parts need, as in `rbac/`.
 pub(crate) fn required(parts: &EnabledParts) -> Vec<Permission> {
     let mut all = Vec::new();
-    let mut add = |is_enabled: bool, needed_by, rules: &[(&'static str, &'static str)]| {
-        for (verbs, resource) in rules.iter().filter(|_| is_enabled) {
-            all.extend(Permission::cluster(needed_by, verbs, "", resource));
+    all.extend(Permission::cluster(CACHES, "list watch", "", "nodes"));
+    if parts.controllers.contains(names::SERVICE_LB) {
+        all.extend(Permission::cluster(CACHES, "list watch", "", "services"));
+    }
+    let mut add = |controller, rules: &[(&'static str, &'static str)]| {
+        if parts.controllers.contains(controller) {
+            for (verbs, resource) in rules {
+                all.extend(Permission::cluster(controller, verbs, "", resource));
+            }
         }
     };
-    add(true, CACHES, &[("list watch", "nodes")]);
-    add(parts.service, CACHES, &[("list watch", "services")]);
     add(
-        parts.node,
         names::CLOUD_NODE,
         &[("get patch", "nodes"), ("patch", "nodes/status"), ("create patch", "events")],
     );
     add(
-        parts.lifecycle,
         names::CLOUD_NODE_LIFECYCLE,
         &[("get patch delete", "nodes"), ("create patch", "events")],
     );
-    add(parts.route, names::NODE_ROUTE, &[("patch", "nodes/status"), ("create patch", "events")]);
-    add(
-        parts.service,
-        names::SERVICE_LB,
-        &[("patch", "services/status"), ("create patch", "events")],
-    );
-    add(parts.ipam, names::NODE_IPAM, &[("get patch", "nodes"), ("create patch", "events")]);
+    add(names::NODE_ROUTE, &[("patch", "nodes/status"), ("create patch", "events")]);
+    add(names::SERVICE_LB, &[("patch", "services/status"), ("create patch", "events")]);
+    add(names::NODE_IPAM, &[("get patch", "nodes"), ("create patch", "events")]);
     if parts.endpoints {
         let group = "discovery.k8s.io";
         all.extend(Permission::cluster(names::SERVICE_LB, "list watch", group, "endpointslices"));
@@ -188,12 +184,14 @@ mod tests {
 
     fn all_parts() -> EnabledParts {
         EnabledParts {
-            node: true,
-            lifecycle: true,
-            route: true,
-            service: true,
+            controllers: BTreeSet::from([
+                names::CLOUD_NODE,
+                names::CLOUD_NODE_LIFECYCLE,
+                names::NODE_ROUTE,
+                names::SERVICE_LB,
+                names::NODE_IPAM,
+            ]),
             endpoints: true,
-            ipam: true,
             lease: Some(("kube-system".to_owned(), "cloud-controller-manager".to_owned())),
             delegated_auth: true,
             client_ca_lookup: Some(Severity::Error),
@@ -233,7 +231,8 @@ mod tests {
         };
         assert_eq!(needed_by(&EnabledParts::default()), BTreeSet::from(["caches"]));
         assert_eq!(needed_by(&all_parts()).len(), 8);
-        let node = EnabledParts { node: true, ..EnabledParts::default() };
+        let controllers = BTreeSet::from([names::CLOUD_NODE]);
+        let node = EnabledParts { controllers, ..EnabledParts::default() };
         assert_eq!(needed_by(&node), BTreeSet::from(["caches", names::CLOUD_NODE]));
     }
 

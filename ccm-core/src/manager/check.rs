@@ -25,8 +25,8 @@ use crate::{
     error::{caught, chain},
     k8s::{ServiceFields, ServiceView, well_known},
     provider::{
-        CloudError, InstanceBatcher, InstanceQuery, MetadataScope, NodeOwnership, ProviderContext,
-        ServiceInterpretation,
+        CloudError, InstanceBatcher, InstanceQuery, LoadBalancers, MetadataScope, NodeOwnership,
+        ProviderContext, ServiceInterpretation,
     },
     runtime::{
         api::{ApiClient, ApiClientOptions, ApiError, ApiMetrics, ApiRequest},
@@ -130,14 +130,22 @@ impl Manager {
         let balancers = provider.load_balancers();
         let service = self.is_enabled(names::SERVICE_LB) && balancers.is_some();
         let has_instances = provider.instances().is_some();
+        let controllers = [
+            (names::CLOUD_NODE, has_instances),
+            (names::CLOUD_NODE_LIFECYCLE, has_instances),
+            (names::NODE_ROUTE, self.creates_routes()),
+            (names::SERVICE_LB, service),
+            (names::NODE_IPAM, true),
+        ];
+        let controllers = controllers
+            .into_iter()
+            .filter(|(name, can_run)| *can_run && self.is_enabled(name))
+            .map(|(name, _)| name)
+            .collect();
         let (authentication, has_server) = (&config.authentication, config.serving.port.is_some());
         EnabledParts {
-            node: self.is_enabled(names::CLOUD_NODE) && has_instances,
-            lifecycle: self.is_enabled(names::CLOUD_NODE_LIFECYCLE) && has_instances,
-            route: self.creates_routes(),
-            service,
-            endpoints: service && balancers.is_some_and(|lbs| lbs.supports_endpoint_backends()),
-            ipam: self.is_enabled(names::NODE_IPAM),
+            controllers,
+            endpoints: service && balancers.is_some_and(LoadBalancers::supports_endpoint_backends),
             lease: config.leader_election.enabled.then(|| {
                 let election = &config.leader_election;
                 (election.resource_namespace.clone(), election.resource_name.clone())
