@@ -174,6 +174,9 @@ pub struct Settings {
     /// `EnableSharedBackendSecurityGroup`: whether every NLB also gets one shared security group,
     /// which the nodes' rules admit. Default: `false`.
     pub shared_backend_security_group: bool,
+    /// `RemoveDeletionProtection`: whether to turn off deletion protection that no annotation
+    /// mentions, when a Service is deleted.
+    pub remove_deletion_protection: bool,
     /// `DriftCheckInterval`: maximum age of cached state. Default: 1 h. The times of drift checks
     /// depend on the framework's own interval.
     pub drift_check_interval: Duration,
@@ -207,6 +210,7 @@ impl Default for Settings {
             default_target_type: crate::api::elb::TargetType::Instance,
             backend_security_group: None,
             shared_backend_security_group: false,
+            remove_deletion_protection: false,
             drift_check_interval: Duration::from_secs(3600),
             overrides: Vec::new(),
             limits: Limits::default(),

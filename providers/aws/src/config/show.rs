@@ -31,6 +31,7 @@ impl Settings {
             ("DefaultTargetType", self.default_target_type.to_string()),
             ("EnableSharedBackendSecurityGroup", self.shared_backend_security_group.to_string()),
             ("BackendSecurityGroup", option(self.backend_security_group.as_ref())),
+            ("RemoveDeletionProtection", self.remove_deletion_protection.to_string()),
             ("DriftCheckInterval", format!("{:?}", self.drift_check_interval)),
         ];
         if let Some(probe) = &self.shared_health_probe {

@@ -116,6 +116,7 @@ fn every_key_has_its_effect() {
             "LoadBalancerClass = a\nLoadBalancerClass\nLoadBalancerClass = b",
             with(&|s| s.classes = vec!["b".into()]),
         ),
+        ("RemoveDeletionProtection = true", with(&|s| s.remove_deletion_protection = true)),
         ("DefaultTargetType = ip", with(&|s| s.default_target_type = TargetType::Ip)),
         (
             "EnableSharedBackendSecurityGroup = on",

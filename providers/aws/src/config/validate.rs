@@ -112,6 +112,7 @@ pub(super) fn settings(
         default_target_type: target_type(raw, report),
         backend_security_group: backend_group(raw, report),
         shared_backend_security_group: raw.shared_group.value,
+        remove_deletion_protection: raw.remove_protection.value,
         drift_check_interval: raw
             .drift_interval
             .value

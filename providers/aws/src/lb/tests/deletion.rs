@@ -12,7 +12,10 @@ use crate::{
             AuthorizeSecurityGroupIngress, CreateSecurityGroup, RevokeSecurityGroupIngress, Rule,
             RuleSource,
         },
-        elb::{CreateListener, DeleteListener, DeleteLoadBalancer, ElbProtocol, ListenerSpec},
+        elb::{
+            CreateListener, DeleteListener, DeleteLoadBalancer, ElbProtocol, ListenerSpec,
+            ModifyLoadBalancerAttributes,
+        },
     },
     config::Settings,
     fake::CLUSTER,
@@ -150,7 +153,7 @@ async fn a_target_group_in_use_is_waited_for_and_told_after_half_an_hour() {
 
 // LB2
 #[tokio::test(start_paused = true)]
-async fn protection_that_the_service_asks_for_is_respected_and_other_is_taken_off() {
+async fn protection_that_the_service_asks_for_is_respected_until_it_is_set_to_false() {
     let rig = Fixture::new(1);
     let web = service("web", &[80]);
     let protected = with(web.clone(), "attributes", "deletion_protection.enabled=true");
@@ -163,8 +166,63 @@ async fn protection_that_the_service_asks_for_is_respected_and_other_is_taken_of
     );
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert_eq!(rig.aws.actions(), []);
-    rig.remove(&web).await;
+    // AWS does not tell who enabled the protection of a Service without the annotation.
+    let there = rig.aws.snapshot();
+    assert_eq!(rig.delete(&web).await.unwrap_err().reason(), Some("DeletionProtected"));
+    assert!(rig.aws.snapshot() == there, "{}", there.diff(&rig.aws.snapshot()));
+    let unprotected = with(web, "attributes", "deletion_protection.enabled=false");
+    rig.remove(&unprotected).await;
     assert_eq!(rig.aws.load_balancers(), []);
+}
+
+// LB2
+#[tokio::test(start_paused = true)]
+async fn protection_by_hand_ends_only_if_the_service_or_the_configuration_asks_for_it() {
+    let off = Some("deletion_protection.enabled=false");
+    // The annotation of the Service, the key of the configuration, whether it is deleted.
+    for (annotation, key, deleted) in [
+        (None, false, false),
+        (Some("load_balancing.cross_zone.enabled=true"), false, false),
+        (off, false, true),
+        (None, true, true),
+        (Some("deletion_protection.enabled=true"), true, false),
+    ] {
+        let settings = Settings { remove_deletion_protection: key, ..managed() };
+        let rig = Fixture::with(1, settings);
+        let before = rig.aws.snapshot();
+        let web = service("web", &[80]);
+        let mut web = published(&web, &rig.settle(&web).await);
+        if let Some(text) = annotation {
+            web = with(web, "attributes", text);
+        }
+        let balancer = rig.aws.load_balancers().remove(0);
+        let attributes = [("deletion_protection.enabled".into(), "true".into())].into();
+        rig.aws
+            .ask(ModifyLoadBalancerAttributes { arn: balancer.arn.clone(), attributes })
+            .await
+            .unwrap();
+        let there = rig.aws.snapshot();
+        let rig = rig.restart();
+        if deleted {
+            rig.remove(&web).await;
+            let diff = before.diff(&rig.aws.snapshot());
+            assert!(diff.is_empty(), "{annotation:?} {key}: {diff}");
+            continue;
+        }
+        for _ in 0..2 {
+            let error = rig.delete(&web).await.unwrap_err();
+            assert_eq!(error.reason(), Some("DeletionProtected"), "{annotation:?} {key}");
+            if annotation.is_some_and(|text| text.contains("protection")) {
+                continue;
+            }
+            // An error of this kind is retried with back-off, like each that AWS answers upstream.
+            assert_eq!((error.kind(), error.retry_after()), (ErrorKind::Conflict, None));
+            let text = error.to_string();
+            assert!(text.contains(&*balancer.name) && text.contains("=false"), "{text}");
+        }
+        let diff = there.diff(&rig.aws.snapshot());
+        assert!(diff.is_empty(), "{annotation:?} {key}: {diff}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
