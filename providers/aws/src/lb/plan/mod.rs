@@ -219,7 +219,8 @@ impl Planner<'_> {
             }
             return Ok(());
         };
-        check_fixed_addresses(load_balancer, mappings)?;
+        let mappings = subnets::keep_allocations(load_balancer, mappings);
+        check_fixed_addresses(load_balancer, &mappings)?;
         let current: BTreeSet<SubnetId> = load_balancer
             .zones
             .iter()
@@ -233,7 +234,7 @@ impl Planner<'_> {
             let added = join_ids(chosen.difference(&current));
             let removed = join_ids(current.difference(&chosen));
             let reason = subnets_reason(&added, &removed).unwrap_or_else(|| changes.reason());
-            self.add(changes.action(mappings.clone(), !removed.is_empty()), reason);
+            self.add(changes.action(mappings, !removed.is_empty()), reason);
         }
         Ok(())
     }

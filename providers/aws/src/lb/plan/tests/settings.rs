@@ -352,3 +352,82 @@ fn policies_of_tls_are_compared_where_the_service_names_them() {
         );
     }
 }
+
+// LB6
+#[test]
+fn an_existing_load_balancer_keeps_its_elastic_ips_whatever_their_order() {
+    type Pairs = &'static [(&'static str, &'static str)];
+    // The zones that exist, the mappings by position, the mappings that are planned.
+    let cases: [(&str, Pairs, Pairs, Pairs); 8] = [
+        (
+            "the same",
+            &[("a", "1"), ("b", "2")],
+            &[("a", "1"), ("b", "2")],
+            &[("a", "1"), ("b", "2")],
+        ),
+        (
+            "swapped",
+            &[("a", "1"), ("b", "2")],
+            &[("a", "2"), ("b", "1")],
+            &[("a", "1"), ("b", "2")],
+        ),
+        (
+            "subnets in another order",
+            &[("a", "1"), ("b", "2")],
+            &[("b", "1"), ("a", "2")],
+            &[("b", "2"), ("a", "1")],
+        ),
+        (
+            "a new subnet in front",
+            &[("a", "1"), ("b", "2")],
+            &[("c", "1"), ("a", "2"), ("b", "3")],
+            &[("c", "3"), ("a", "1"), ("b", "2")],
+        ),
+        (
+            "a removed subnet",
+            &[("a", "1"), ("b", "2")],
+            &[("b", "1"), ("c", "2")],
+            &[("b", "2"), ("c", "1")],
+        ),
+        (
+            "another address",
+            &[("a", "1"), ("b", "2")],
+            &[("a", "3"), ("b", "1")],
+            &[("a", "1"), ("b", "3")],
+        ),
+        (
+            "new subnets stay in position",
+            &[("a", "1")],
+            &[("a", "1"), ("b", "2"), ("c", "3")],
+            &[("a", "1"), ("b", "2"), ("c", "3")],
+        ),
+        (
+            "no address is named",
+            &[("a", "1"), ("b", "2")],
+            &[("a", ""), ("b", "")],
+            &[("a", ""), ("b", "")],
+        ),
+    ];
+    for (name, zones, mappings, expected) in cases {
+        let ids = |id: &'static str| Some(id).filter(|id| !id.is_empty()).map(Into::into);
+        let of = |pairs: Pairs| -> Vec<SubnetMapping> {
+            let pair = |(subnet, id): &(&'static str, &'static str)| SubnetMapping {
+                subnet: (*subnet).into(),
+                allocation: ids(id),
+                private_ipv4: None,
+                ipv6: None,
+            };
+            pairs.iter().map(pair).collect()
+        };
+        let mut existing = there(&web()).load_balancer.unwrap().resource;
+        existing.zones = of(zones)
+            .into_iter()
+            .map(|mapping| LoadBalancerZone {
+                subnet: Some(mapping.subnet),
+                allocations: mapping.allocation.into_iter().collect(),
+                ..LoadBalancerZone::default()
+            })
+            .collect();
+        assert_eq!(subnets::keep_allocations(&existing, &of(mappings)), of(expected), "{name}");
+    }
+}
