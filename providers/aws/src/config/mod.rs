@@ -83,8 +83,9 @@ fn parse_and_validate(text: &str) -> Result<Settings, Vec<ConfigIssue>> {
         }
     }
     // Then validate the values.
-    let overrides = service_overrides::validate(&overrides, &mut report);
-    let mut settings = validate::settings(&global, overrides, &mut report);
+    let mut settings = validate::settings(&global, &mut report);
+    settings.overrides =
+        service_overrides::validate(&overrides, settings.region.as_deref(), &mut report);
     if !report.errors.is_empty() {
         report.errors.sort_by_key(|error| error.line);
         return Err(report.errors);

@@ -136,7 +136,8 @@ fn family(family: IpFamily) -> &'static str {
     }
 }
 
-fn service_name(service: &OverriddenService) -> &str {
+/// Returns the service's ID, as the SDK has it.
+pub(super) fn service_name(service: &OverriddenService) -> &str {
     match service {
         OverriddenService::Ec2 => "EC2",
         OverriddenService::Elb => "Elastic Load Balancing v2",
