@@ -8,7 +8,7 @@ use crate::{
     api::{
         AwsError, LoadBalancerArn, SecurityGroupId, Tags, TargetGroupArn,
         ec2::{DescribeSecurityGroups, SecurityGroup},
-        elb::{DeleteLoadBalancer, DeleteTargetGroup},
+        elb::{DeleteLoadBalancer, DeleteTargetGroup, DescribeLoadBalancerAttributes},
     },
     lb::{NetworkLoadBalancers, model::ServiceKey, observe::listing, retry_delay},
     ownership_tags::{OTHER_CONTROLLER_TAG, SERVICE_TAG},
@@ -65,6 +65,8 @@ impl Inventory for NetworkLoadBalancers {
         let reason = "no Service needs it";
         let deleted = match &*object.kind {
             LOAD_BALANCER => {
+                let arn = LoadBalancerArn::from(&*object.id);
+                self.check_protection(op, &arn).await?;
                 // Remove the rules in security groups of nodes first. They contain the name of the
                 // load balancer, and could not be identified without it.
                 if let Some(name) = load_balancer_name(&object.id) {
@@ -74,7 +76,6 @@ impl Inventory for NetworkLoadBalancers {
                         .remove_node_rules(op, name)
                         .await?;
                 }
-                let arn = LoadBalancerArn::from(&*object.id);
                 scope
                     .client
                     .write(op, DeleteLoadBalancer { arn }, reason)
@@ -133,6 +134,23 @@ impl NetworkLoadBalancers {
         let message =
             format!("{} {} no longer belongs to the same Service", object.kind, object.id);
         Err(CloudError::new(ErrorKind::Conflict, message))
+    }
+
+    /// Checks that a load balancer has no deletion protection, before anything of it is removed.
+    async fn check_protection(&self, op: &Op, arn: &LoadBalancerArn) -> Result<(), CloudError> {
+        let request = DescribeLoadBalancerAttributes { arn: arn.clone() };
+        let attributes = match self.reconciler.scope.client.read(op, request).await {
+            Err(error) if listing::is_not_found(&error) => return Ok(()),
+            result => result?,
+        };
+        let protection = attributes.get("deletion_protection.enabled");
+        if protection.is_some_and(|value| &**value == "true") {
+            let message = format!("load balancer {arn} has deletion protection");
+            return Err(
+                CloudError::new(ErrorKind::Conflict, message).with_reason("DeletionProtected")
+            );
+        }
+        Ok(())
     }
 
     async fn delete_security_group(

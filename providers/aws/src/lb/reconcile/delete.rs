@@ -429,8 +429,8 @@ fn find_possible_groups(
 /// framework reports it in an event and retries with back-off, as upstream does.
 fn protected(load_balancer: &LoadBalancer, error: &AwsError) -> CloudError {
     let message = format!(
-        "load balancer {} has deletion protection that no annotation of the Service requests: disable it in AWS, or set \
-         deletion_protection.enabled=false in the annotation {}",
+        "load balancer {} has deletion protection that no annotation of the Service requests: \
+         disable it in AWS, or set deletion_protection.enabled=false in the annotation {}",
         load_balancer.name,
         annotations::ATTRIBUTES.definition.key()
     );

@@ -290,6 +290,31 @@ async fn everything_owned_is_listed_and_deleted_only_while_it_is_owned() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_orphan_with_deletion_protection_keeps_its_rules() {
+    let rig = Fixture::new(1);
+    rig.settle(&service("web", &[80])).await;
+    let arn = rig.aws.load_balancers()[0].arn.clone();
+    let attributes = [("deletion_protection.enabled".into(), "true".into())].into();
+    rig.aws
+        .ask(ModifyLoadBalancerAttributes { arn, attributes })
+        .await
+        .unwrap();
+    let there = rig.aws.snapshot();
+    let listed = rig.balancers.list_owned(&rig.op()).await.unwrap();
+    let orphan = listed
+        .iter()
+        .find(|object| &*object.kind == "load balancer")
+        .unwrap();
+    let error = rig
+        .balancers
+        .delete_owned(&rig.op(), orphan)
+        .await
+        .unwrap_err();
+    assert_eq!((error.kind(), error.reason()), (ErrorKind::Conflict, Some("DeletionProtected")));
+    assert!(rig.aws.snapshot() == there, "{}", there.diff(&rig.aws.snapshot()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_answer_that_something_is_not_there_is_not_the_end_of_a_deletion() {
     let rig = Fixture::new(1);
     let before = rig.aws.snapshot();
