@@ -103,64 +103,78 @@ pub(super) fn title(name: &str, sub: Option<&String>) -> String {
 ///
 /// Accepts each section that upstream accepts, except a URL that no request can be sent to.
 /// Upstream compares the names of services exactly, and ignores sections under other names. Several
-/// sections may therefore be for one service here, and the one with the exact name counts.
+/// sections may therefore be for one service here, and the one with the exact name counts, whether
+/// or not its URL is valid.
 pub(super) fn validate(
     all: &[OverrideSection],
     region: Option<&str>,
     report: &mut ValidationReport,
 ) -> Vec<ServiceOverride> {
     let mut names = BTreeSet::new();
-    let mut valid = Vec::new();
+    let mut complete = Vec::new();
     for section in all {
         let missing = missing_keys(section);
         let is_complete = missing.is_empty();
         report.errors.extend(missing);
-        if is_complete && is_valid(section, region, &mut names, report) {
-            valid.push(section);
+        if is_complete && is_unique(section, &mut names, report) {
+            warn_if_unknown(section, report);
+            complete.push(section);
         }
     }
     let mut overrides = Vec::new();
-    for section in &valid {
-        let mut has_effect = false;
-        for service in OverriddenService::all_named(section.service()) {
-            let best = valid
+    for section in &complete {
+        let mut services = OverriddenService::all_named(section.service());
+        services.retain(|service| {
+            let best = complete
                 .iter()
-                .filter(|other| other.is_for(&service, section.region()))
-                .min_by_key(|other| other.inexactness(&service));
-            if best.is_some_and(|best| std::ptr::eq(*best, *section)) {
-                has_effect = true;
-                overrides.push(service_override(service, &section.raw));
-            }
-        }
-        if !has_effect {
+                .filter(|other| other.is_for(service, section.region()))
+                .min_by_key(|other| other.inexactness(service));
+            best.is_some_and(|best| std::ptr::eq(*best, *section))
+        });
+        if services.is_empty() {
             let message = "has no effect, because another section is for the same service";
             report
                 .warnings
                 .push(section.issue_at(&section.raw.service, message));
         }
+        if let Err(message) = check_url(trimmed(&section.raw.url)) {
+            let issue = section.issue_at(&section.raw.url, message);
+            if !services.is_empty() && section.may_be_used(region) {
+                report.errors.push(issue);
+            } else {
+                report.warnings.push(issue);
+            }
+            continue;
+        }
+        let services = services.into_iter();
+        overrides.extend(services.map(|service| service_override(service, &section.raw)));
     }
     overrides
 }
 
-/// Checks a section that has all keys, and adds its service and region to `names`.
-fn is_valid<'a>(
+/// Checks that no other section has the same service and region, and adds them to `names`.
+fn is_unique<'a>(
     section: &'a OverrideSection,
-    region: Option<&str>,
     names: &mut BTreeSet<(&'a str, &'a str)>,
     report: &mut ValidationReport,
 ) -> bool {
-    let name = section.service();
-    if !names.insert((name, section.region())) {
-        let message = format!(
-            "duplicate entry found for service override [{}] ({name} in {})",
-            section.name,
-            section.region()
-        );
-        report
-            .errors
-            .push(ConfigIssue::at(section.line, section.location(), message));
-        return false;
+    let (name, region) = (section.service(), section.region());
+    if names.insert((name, region)) {
+        return true;
     }
+    let message = format!(
+        "duplicate entry found for service override [{}] ({name} in {region})",
+        section.name
+    );
+    report
+        .errors
+        .push(ConfigIssue::at(section.line, section.location(), message));
+    false
+}
+
+/// Warns about a section for a service that this program does not call.
+fn warn_if_unknown(section: &OverrideSection, report: &mut ValidationReport) {
+    let name = section.service();
     if let [OverriddenService::Other(other)] = &OverriddenService::all_named(name)[..]
         && !other.eq_ignore_ascii_case("kms")
     {
@@ -171,16 +185,6 @@ fn is_valid<'a>(
             .warnings
             .push(section.issue_at(&section.raw.service, message));
     }
-    let Err(message) = check_url(trimmed(&section.raw.url)) else {
-        return true;
-    };
-    let issue = section.issue_at(&section.raw.url, message);
-    if section.may_be_used(region) {
-        report.errors.push(issue);
-    } else {
-        report.warnings.push(issue);
-    }
-    false
 }
 
 fn service_override(service: OverriddenService, raw: &Override) -> ServiceOverride {

@@ -500,6 +500,36 @@ fn an_invalid_url_matters_only_where_it_may_be_used() {
 }
 
 #[test]
+fn an_invalid_url_of_an_override_without_effect_is_a_warning() {
+    // Service and validity of the URL of each section; the index of the one that is an error.
+    let (good_url, bad_url) = ("http://x", "ec2.foo");
+    let cases = [
+        (("ec2", bad_url), ("EC2", good_url), None),
+        (("EC2", good_url), ("ec2", bad_url), None),
+        // An invalid URL does not make the other section count.
+        (("ec2", good_url), ("EC2", bad_url), Some(2)),
+        (("imds", bad_url), ("ec2imds", good_url), None),
+        // This one still counts for classic load balancers.
+        (("elasticloadbalancing", bad_url), ("Elastic Load Balancing v2", good_url), Some(1)),
+    ];
+    for (first, second, error) in cases {
+        let lines = |(service, url): (&str, &str)| format!("Service = {service}\nURL = {url}");
+        let text = section("1", &lines(first)) + &section("2", &lines(second));
+        let found = match error {
+            Some(_) => bad(&text),
+            None => {
+                assert_eq!(&*good(&text).overrides[0].url, good_url);
+                assert_eq!(good(&text).overrides.len(), 1);
+                warnings(&text)
+            }
+        };
+        let index = error.unwrap_or(if first.1 == bad_url { 1 } else { 2 });
+        let words = format!("[ServiceOverride \"{index}\"] URL: is not a URL");
+        assert!(found.iter().any(|text| text.contains(&words)), "{first:?} {second:?}: {found:?}");
+    }
+}
+
+#[test]
 fn services_go_by_their_id_or_an_older_name_in_any_case() {
     use OverriddenService::{Classic, Ec2, Elb, Imds, Other, Sts};
     let cases = [
