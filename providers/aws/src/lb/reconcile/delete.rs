@@ -430,7 +430,9 @@ fn find_possible_groups(
 fn protected(load_balancer: &LoadBalancer, error: &AwsError) -> CloudError {
     let message = format!(
         "load balancer {} has deletion protection that no annotation of the Service requests: \
-         disable it in AWS, or set deletion_protection.enabled=false in the annotation {}",
+         disable it in AWS, or set RemoveDeletionProtection=true in cloud.conf; if the Service's \
+         type and class are still the same, deletion_protection.enabled=false in the annotation \
+         {} suffices",
         load_balancer.name,
         annotations::ATTRIBUTES.definition.key()
     );

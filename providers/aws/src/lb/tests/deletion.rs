@@ -218,7 +218,14 @@ async fn protection_by_hand_ends_only_if_the_service_or_the_configuration_asks_f
             // An error of this kind is retried with back-off, like each that AWS answers upstream.
             assert_eq!((error.kind(), error.retry_after()), (ErrorKind::Conflict, None));
             let text = error.to_string();
-            assert!(text.contains(&*balancer.name) && text.contains("=false"), "{text}");
+            for words in [
+                &*balancer.name,
+                "disable it in AWS, or set RemoveDeletionProtection=true in cloud.conf",
+                "if the Service's type and class are still the same",
+                "deletion_protection.enabled=false",
+            ] {
+                assert!(text.contains(words), "{text}");
+            }
         }
         let diff = there.diff(&rig.aws.snapshot());
         assert!(diff.is_empty(), "{annotation:?} {key}: {diff}");
