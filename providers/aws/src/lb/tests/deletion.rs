@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use ccm_core::provider::{ErrorKind, Inventory, LoadBalancers, Owner, Progress, ReadMode};
+use ccm_core::{
+    k8s::ServiceView,
+    provider::{ErrorKind, Inventory, LoadBalancers, Owner, Progress, ReadMode},
+};
 
 use super::fixture::{Fixture, published, reference, service, with};
 use crate::{
@@ -22,8 +25,19 @@ use crate::{
     lb::{model::ServiceKey, names, security_groups::MANAGED_DESCRIPTION},
 };
 
+const CLASS: &str = "service.k8s.aws/nlb";
+
 fn managed() -> Settings {
     Settings { managed_security_groups: true, ..Settings::default() }
+}
+
+/// Settings with which rules on nodes' groups refer to the managed group.
+fn claimed() -> Settings {
+    Settings { classes: vec![CLASS.into()], ..managed() }
+}
+
+fn of_class(service: ServiceView) -> ServiceView {
+    ServiceView { class: Some(CLASS.into()), ..service }
 }
 
 // OU4
@@ -298,27 +312,73 @@ async fn everything_owned_is_listed_and_deleted_only_while_it_is_owned() {
 
 #[tokio::test(start_paused = true)]
 async fn an_orphan_with_deletion_protection_keeps_its_rules() {
-    let rig = Fixture::new(1);
-    rig.settle(&service("web", &[80])).await;
-    let arn = rig.aws.load_balancers()[0].arn.clone();
-    let attributes = [("deletion_protection.enabled".into(), "true".into())].into();
+    // Rules for networks, without and with a managed group, and rules for a managed group.
+    for (settings, refer_to_group) in
+        [(Settings::default(), false), (managed(), false), (claimed(), true)]
+    {
+        let rig = Fixture::with(1, settings);
+        let before = rig.aws.snapshot();
+        let web = service("web", &[80]);
+        let web = if refer_to_group { of_class(web) } else { web };
+        rig.settle(&web).await;
+        let rules = rig.aws.rules(&rig.world.node_group);
+        let mut sources = rules.iter().map(|rule| &rule.source);
+        let found = sources.any(|source| matches!(source, RuleSource::Group(..)));
+        assert_eq!(found, refer_to_group, "{rules:?}");
+        let arn = rig.aws.load_balancers()[0].arn.clone();
+        let protect = |value: &str| ModifyLoadBalancerAttributes {
+            arn: arn.clone(),
+            attributes: [("deletion_protection.enabled".into(), value.into())].into(),
+        };
+        rig.aws.ask(protect("true")).await.unwrap();
+        let there = rig.aws.snapshot();
+        let listed = rig.balancers.list_owned(&rig.op()).await.unwrap();
+        for object in &listed {
+            let result = rig.balancers.delete_owned(&rig.op(), object).await;
+            if &*object.kind == "load balancer" {
+                let error = result.unwrap_err();
+                let found = (error.kind(), error.reason());
+                assert_eq!(found, (ErrorKind::Conflict, Some("DeletionProtected")));
+            } else {
+                assert!(matches!(result, Ok(Progress::Pending { .. })), "{object:?}: {result:?}");
+            }
+        }
+        assert!(rig.aws.snapshot() == there, "{}", there.diff(&rig.aws.snapshot()));
+        rig.aws.ask(protect("false")).await.unwrap();
+        for object in listed.iter().chain(&listed) {
+            rig.balancers.delete_owned(&rig.op(), object).await.unwrap();
+        }
+        assert!(rig.aws.snapshot() == before, "{}", before.diff(&rig.aws.snapshot()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orphaned_group_keeps_the_rules_that_its_last_interfaces_need() {
+    let rig = Fixture::with(1, claimed());
     rig.aws
-        .ask(ModifyLoadBalancerAttributes { arn, attributes })
-        .await
-        .unwrap();
-    let there = rig.aws.snapshot();
-    let listed = rig.balancers.list_owned(&rig.op()).await.unwrap();
-    let orphan = listed
-        .iter()
-        .find(|object| &*object.kind == "load balancer")
-        .unwrap();
-    let error = rig
-        .balancers
-        .delete_owned(&rig.op(), orphan)
-        .await
-        .unwrap_err();
-    assert_eq!((error.kind(), error.reason()), (ErrorKind::Conflict, Some("DeletionProtected")));
-    assert!(rig.aws.snapshot() == there, "{}", there.diff(&rig.aws.snapshot()));
+        .configure(|knobs| knobs.interfaces_linger = Duration::from_secs(180));
+    rig.settle(&of_class(service("web", &[80]))).await;
+    let mut listed = rig.balancers.list_owned(&rig.op()).await.unwrap();
+    listed.retain(|object| &*object.kind == "security group");
+    let [group] = &listed[..] else {
+        panic!("{listed:?}");
+    };
+    let remove = || async { rig.balancers.delete_owned(&rig.op(), group).await.unwrap() };
+    // First the load balancer has the group, then only the interfaces that it left.
+    for step in ["load balancer", "interfaces"] {
+        if step == "interfaces" {
+            let arn = rig.aws.load_balancers()[0].arn.clone();
+            rig.aws.ask(DeleteLoadBalancer { arn }).await.unwrap();
+        }
+        let there = rig.aws.snapshot();
+        assert_ne!(rig.aws.rules(&rig.world.node_group), []);
+        let progress = remove().await;
+        assert!(matches!(progress, Progress::Pending { .. }), "{step}: {progress:?}");
+        assert!(rig.aws.snapshot() == there, "{step}: {}", there.diff(&rig.aws.snapshot()));
+    }
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    assert_eq!(remove().await, Progress::Done);
+    assert_eq!(rig.aws.rules(&rig.world.node_group), []);
 }
 
 #[tokio::test(start_paused = true)]
