@@ -132,6 +132,20 @@ impl ErrorClass {
     }
 }
 
+/// Returns true if AWS did not find an object that a request names, such as a certificate. It may
+/// be so new that AWS does not show it yet.
+pub(crate) fn is_object_missing(code: &str) -> bool {
+    matches!(
+        code,
+        "CertificateNotFound"
+            | "AllocationIdNotFound"
+            | "InvalidAllocationID.NotFound"
+            | "SubnetNotFound"
+            | "InvalidSubnetID.NotFound"
+            | "InvalidSecurityGroup"
+    )
+}
+
 impl From<AwsError> for CloudError {
     fn from(error: AwsError) -> Self {
         let (code, request_id) = match &error.cause {

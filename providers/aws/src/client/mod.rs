@@ -18,7 +18,7 @@ pub(crate) use self::response_cache::ResponseCache;
 use self::{rate_limit::RateLimiters, request_metrics::ApiMetrics};
 pub use crate::client::error_class::reason;
 pub(crate) use crate::client::error_class::{
-    ErrorClass, rate_limit_delay, wait_in_line, with_message,
+    ErrorClass, is_object_missing, rate_limit_delay, wait_in_line, with_message,
 };
 use crate::{
     api::{self, AwsError, AwsErrorCause, Page, Request, RequestClass, Transport},

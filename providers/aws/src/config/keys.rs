@@ -34,6 +34,7 @@ config_keys! {
         ours target_type: String = "DefaultTargetType" "instance" "Target type for Services without the annotation `aws-load-balancer-nlb-target-type`: `instance` or `ip`."
         ours shared_group: bool = "EnableSharedBackendSecurityGroup" "false" "If `true`, every load balancer that has security groups gets an additional, shared one, which nodes' security groups admit with one rule."
         ours backend_group: String = "BackendSecurityGroup" "" "ID of the shared security group. Without it, one is created."
+        ours remove_protection: bool = "RemoveDeletionProtection" "false" "If `true`, deletion protection that was enabled by hand is turned off when the Service is deleted. Otherwise the deletion fails and is retried until somebody turns it off. Protection by an annotation always prevents the deletion."
         ours drift_interval: Option<Duration> = "DriftCheckInterval" "1h" "Maximum age of cached state. Until then, the provider assumes that nobody else has changed it."
         ours ec2_read_qps: Option<f64> = "EC2ReadQPS" "20" "Reads of EC2 per second."
         ours ec2_read_burst: Option<u32> = "EC2ReadBurst" "100" "Burst of reads of EC2."

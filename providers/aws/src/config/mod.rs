@@ -85,8 +85,9 @@ fn parse_and_validate(text: &str) -> Result<Settings, Vec<ConfigIssue>> {
         }
     }
     // Then validate the values.
-    let overrides = service_overrides::validate(&overrides, &mut report);
-    let mut settings = validate::settings(&global, overrides, &mut report);
+    let mut settings = validate::settings(&global, &mut report);
+    settings.overrides =
+        service_overrides::validate(&overrides, settings.region.as_deref(), &mut report);
     if !report.errors.is_empty() {
         report.errors.sort_by_key(|error| error.line);
         return Err(report.errors);
@@ -176,6 +177,9 @@ pub struct Settings {
     /// `EnableSharedBackendSecurityGroup`: whether every NLB also gets one shared security group,
     /// which the nodes' rules admit. Default: `false`.
     pub shared_backend_security_group: bool,
+    /// `RemoveDeletionProtection`: whether to turn off deletion protection that no annotation
+    /// mentions, when a Service is deleted.
+    pub remove_deletion_protection: bool,
     /// `DriftCheckInterval`: maximum age of cached state. Default: 1 h. The times of drift checks
     /// depend on the framework's own interval.
     pub drift_check_interval: Duration,
@@ -209,6 +213,7 @@ impl Default for Settings {
             default_target_type: crate::api::elb::TargetType::Instance,
             backend_security_group: None,
             shared_backend_security_group: false,
+            remove_deletion_protection: false,
             drift_check_interval: Duration::from_secs(3600),
             overrides: Vec::new(),
             limits: Limits::default(),

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use ccm_core::config::{gcfg::Section, gcfg_keys::ConfigValue};
 
 use super::{
-    OverriddenService, ServiceOverride, error::ConfigIssue, keys::Override,
+    OverriddenService, ServiceOverride, error::ConfigIssue, keys::Override, show::service_name,
     validate::ValidationReport,
 };
 
@@ -54,11 +54,40 @@ impl OverrideSection {
         )
     }
 
-    /// Returns true if the section is for this service alone, in this region.
-    fn is_only_for(&self, service: &OverriddenService, region: &str) -> bool {
-        trimmed(&self.raw.region) == region
-            && OverriddenService::all_named(trimmed(&self.raw.service))
-                == std::slice::from_ref(service)
+    fn service(&self) -> &str {
+        trimmed(&self.raw.service)
+    }
+
+    fn region(&self) -> &str {
+        trimmed(&self.raw.region)
+    }
+
+    /// Returns true if the section is for this service in this region.
+    fn is_for(&self, service: &OverriddenService, region: &str) -> bool {
+        let has_region = *service == OverriddenService::Imds || self.region() == region;
+        has_region && OverriddenService::all_named(self.service()).contains(service)
+    }
+
+    /// Returns how exactly the section names a service, from 0 for its ID. A name of both kinds of
+    /// load balancer is the least exact.
+    fn inexactness(&self, service: &OverriddenService) -> usize {
+        if self.service() == service_name(service) {
+            0
+        } else {
+            OverriddenService::all_named(self.service()).len()
+        }
+    }
+
+    /// Returns true if this program may use the section. It is in use if the region is not known
+    /// yet.
+    fn may_be_used(&self, region: Option<&str>) -> bool {
+        OverriddenService::all_named(self.service())
+            .iter()
+            .any(|service| match service {
+                OverriddenService::Other(_) => false,
+                OverriddenService::Imds => true,
+                _ => region.is_none_or(|region| region == self.region()),
+            })
     }
 }
 
@@ -70,65 +99,92 @@ pub(super) fn title(name: &str, sub: Option<&String>) -> String {
     }
 }
 
-/// Validates the sections and returns one override per client.
+/// Validates the sections and returns one override per client. `region` is the configured region.
+///
+/// Accepts each section that upstream accepts, except a URL that no request can be sent to.
+/// Upstream compares the names of services exactly, and ignores sections under other names. Several
+/// sections may therefore be for one service here, and the one with the exact name counts, whether
+/// or not its URL is valid.
 pub(super) fn validate(
     all: &[OverrideSection],
+    region: Option<&str>,
     report: &mut ValidationReport,
 ) -> Vec<ServiceOverride> {
-    // First, report sections that lack required keys.
+    let mut names = BTreeSet::new();
     let mut complete = Vec::new();
     for section in all {
         let missing = missing_keys(section);
-        if missing.is_empty() {
+        let is_complete = missing.is_empty();
+        report.errors.extend(missing);
+        if is_complete && is_unique(section, &mut names, report) {
+            warn_if_unknown(section, report);
             complete.push(section);
         }
-        report.errors.extend(missing);
     }
-    // Then validate the complete sections, and expand each to the clients that it names.
-    let mut overridden = BTreeSet::new();
     let mut overrides = Vec::new();
     for section in &complete {
-        let name = trimmed(&section.raw.service);
-        let region = trimmed(&section.raw.region);
-        let mut services = OverriddenService::all_named(name);
-        if let Err(message) = check_url(trimmed(&section.raw.url)) {
-            report
-                .errors
-                .push(section.issue_at(&section.raw.url, message));
-        }
-        if let [OverriddenService::Other(other)] = &services[..]
-            && !other.eq_ignore_ascii_case("kms")
-        {
-            let message = format!(
-                "this program has no client for {name:?}; its clients are EC2, Elastic Load Balancing v2, Elastic Load Balancing, STS and ec2imds"
-            );
+        let mut services = OverriddenService::all_named(section.service());
+        services.retain(|service| {
+            let best = complete
+                .iter()
+                .filter(|other| other.is_for(service, section.region()))
+                .min_by_key(|other| other.inexactness(service));
+            best.is_some_and(|best| std::ptr::eq(*best, *section))
+        });
+        if services.is_empty() {
+            let message = "has no effect, because another section is for the same service";
             report
                 .warnings
                 .push(section.issue_at(&section.raw.service, message));
         }
-        // A section for one kind of load balancer takes precedence over a section for both kinds.
-        if services.len() > 1 {
-            services.retain(|service| {
-                !complete
-                    .iter()
-                    .any(|other| other.is_only_for(service, region))
-            });
-        }
-        for service in services {
-            if !overridden.insert((service.clone(), region.to_owned())) {
-                let message = format!(
-                    "duplicate entry found for service override [{}] ({name} in {region})",
-                    section.name
-                );
-                report
-                    .errors
-                    .push(ConfigIssue::at(section.line, section.location(), message));
-                break;
+        if let Err(message) = check_url(trimmed(&section.raw.url)) {
+            let issue = section.issue_at(&section.raw.url, message);
+            if !services.is_empty() && section.may_be_used(region) {
+                report.errors.push(issue);
+            } else {
+                report.warnings.push(issue);
             }
-            overrides.push(service_override(service, &section.raw));
+            continue;
         }
+        let services = services.into_iter();
+        overrides.extend(services.map(|service| service_override(service, &section.raw)));
     }
     overrides
+}
+
+/// Checks that no other section has the same service and region, and adds them to `names`.
+fn is_unique<'a>(
+    section: &'a OverrideSection,
+    names: &mut BTreeSet<(&'a str, &'a str)>,
+    report: &mut ValidationReport,
+) -> bool {
+    let (name, region) = (section.service(), section.region());
+    if names.insert((name, region)) {
+        return true;
+    }
+    let message = format!(
+        "duplicate entry found for service override [{}] ({name} in {region})",
+        section.name
+    );
+    report
+        .errors
+        .push(ConfigIssue::at(section.line, section.location(), message));
+    false
+}
+
+/// Warns about a section for a service that this program does not call.
+fn warn_if_unknown(section: &OverrideSection, report: &mut ValidationReport) {
+    let name = section.service();
+    if let [OverriddenService::Other(other)] = &OverriddenService::all_named(name)[..]
+        && !other.eq_ignore_ascii_case("kms")
+    {
+        let message = format!(
+            "this program has no client for {name:?}; its clients are EC2, Elastic Load Balancing v2, Elastic Load Balancing, STS and ec2imds"
+        );
+        report
+            .warnings
+            .push(section.issue_at(&section.raw.service, message));
+    }
 }
 
 fn service_override(service: OverriddenService, raw: &Override) -> ServiceOverride {
@@ -186,9 +242,13 @@ fn check_url(url: &str) -> Result<(), String> {
 
 /// Returns host and port of a URL; `None` if it is neither HTTP nor HTTPS.
 fn host_of(url: &str) -> Option<&str> {
-    let without_scheme = url
-        .strip_prefix("https://")
-        .or_else(|| url.strip_prefix("http://"))?;
+    let (scheme, without_scheme) = url.split_once("://")?;
+    if !["http", "https"]
+        .iter()
+        .any(|known| scheme.eq_ignore_ascii_case(known))
+    {
+        return None;
+    }
     let authority = without_scheme.split(['/', '?', '#']).next()?;
     authority.rsplit('@').next()
 }

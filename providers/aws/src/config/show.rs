@@ -31,6 +31,7 @@ impl Settings {
             ("DefaultTargetType", self.default_target_type.to_string()),
             ("EnableSharedBackendSecurityGroup", self.shared_backend_security_group.to_string()),
             ("BackendSecurityGroup", option(self.backend_security_group.as_ref())),
+            ("RemoveDeletionProtection", self.remove_deletion_protection.to_string()),
             ("DriftCheckInterval", format!("{:?}", self.drift_check_interval)),
         ];
         if let Some(probe) = &self.shared_health_probe {
@@ -135,7 +136,8 @@ fn family(family: IpFamily) -> &'static str {
     }
 }
 
-fn service_name(service: &OverriddenService) -> &str {
+/// Returns the service's ID, as the SDK has it.
+pub(super) fn service_name(service: &OverriddenService) -> &str {
     match service {
         OverriddenService::Ec2 => "EC2",
         OverriddenService::Elb => "Elastic Load Balancing v2",

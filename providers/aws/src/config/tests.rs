@@ -116,6 +116,7 @@ fn every_key_has_its_effect() {
             "LoadBalancerClass = a\nLoadBalancerClass\nLoadBalancerClass = b",
             with(&|s| s.classes = vec!["b".into()]),
         ),
+        ("RemoveDeletionProtection = true", with(&|s| s.remove_deletion_protection = true)),
         ("DefaultTargetType = ip", with(&|s| s.default_target_type = TargetType::Ip)),
         (
             "EnableSharedBackendSecurityGroup = on",
@@ -409,10 +410,123 @@ fn overrides_are_trimmed_and_kept_in_order() {
 
 // CF12
 #[test]
-fn second_override_of_a_service_in_a_region_is_refused() {
-    let text = format!("{}{}", section("1", ""), section("2", "Service = ec2"));
-    let words = "line 7: [ServiceOverride \"2\"]: duplicate entry found for service override [2] (ec2 in r1)";
+fn second_override_of_the_same_name_in_a_region_is_refused() {
+    let text = format!("{}{}", section("1", ""), section("2", "Service = \" EC2\""));
+    let words = "line 7: [ServiceOverride \"2\"]: duplicate entry found for service override [2] (EC2 in r1)";
     assert_eq!(bad(&text), [words]);
+    let unused = format!("{}{}", section("1", "Service = s3"), section("2", "Service = s3"));
+    assert_eq!(bad(&unused).len(), 1);
+}
+
+#[test]
+fn of_several_overrides_of_a_service_the_exact_name_counts() {
+    use OverriddenService::{Classic, Ec2, Elb, Imds, Other};
+    // Names and regions of the sections; which of them count for which service; how many have no
+    // effect.
+    type Sections = &'static [(&'static str, &'static str)];
+    type Counting = Vec<(usize, OverriddenService)>;
+    let cases: [(Sections, Counting, usize); 9] = [
+        (&[("ec2", "r1"), ("EC2", "r1")], vec![(1, Ec2)], 1),
+        (&[("EC2", "r1"), ("ec2", "r1")], vec![(0, Ec2)], 1),
+        (&[("ec2", "r1"), ("Ec2", "r1")], vec![(0, Ec2)], 1),
+        (&[("ec2", "r1"), ("EC2", "r2")], vec![(0, Ec2), (1, Ec2)], 0),
+        (&[("ec2metadata", "r1"), ("ec2imds", "r2"), ("imds", "r1")], vec![(1, Imds)], 2),
+        (&[("ec2imds", "r1"), ("ec2imds", "r2")], vec![(0, Imds)], 1),
+        (
+            &[("elasticloadbalancing", "r1"), ("elbv2", "r1"), ("Elastic Load Balancing v2", "r1")],
+            vec![(0, Classic), (2, Elb)],
+            1,
+        ),
+        (
+            &[
+                ("elasticloadbalancing", "r1"),
+                ("Elastic Load Balancing", "r1"),
+                ("Elastic Load Balancing v2", "r1"),
+            ],
+            vec![(1, Classic), (2, Elb)],
+            1,
+        ),
+        (
+            &[("KMS", "r1"), ("kms", "r1")],
+            vec![(0, Other("KMS".into())), (1, Other("kms".into()))],
+            0,
+        ),
+    ];
+    for (sections, expected, without_effect) in cases {
+        let mut text = String::new();
+        for (index, (service, region)) in sections.iter().enumerate() {
+            let lines = format!("Service = {service}\nRegion = {region}\nURL = http://h{index}");
+            text += &section(&index.to_string(), &lines);
+        }
+        let settings = good(&text);
+        let found: Vec<_> = settings
+            .overrides
+            .into_iter()
+            .map(|found| (found.url.trim_start_matches("http://h").parse().unwrap(), found.service))
+            .collect();
+        assert_eq!((found, settings.warnings.len()), (expected, without_effect), "{sections:?}");
+    }
+}
+
+#[test]
+fn an_invalid_url_matters_only_where_it_may_be_used() {
+    // The region of the cluster; service and region of the section; whether it is an error.
+    let cases = [
+        ("", "EC2", "r1", true),
+        ("Region = r1", "EC2", "r1", true),
+        ("Region = r1", "ec2", "r1", true),
+        ("Region = r2", "EC2", "r1", false),
+        ("Region = r2", "elasticloadbalancing", "r1", false),
+        ("Region = r2", "ec2imds", "r1", true),
+        ("", "s3", "r1", false),
+        ("", "KMS", "r1", false),
+    ];
+    for (global, service, region, is_error) in cases {
+        let lines = format!("Service = {service}\nRegion = {region}\nURL = s3.foo");
+        let text = format!("[Global]\n{global}\n{}", section("1", &lines));
+        let found = if is_error {
+            bad(&text)
+        } else {
+            assert_eq!(good(&text).overrides, []);
+            warnings(&text)
+        };
+        assert!(
+            found
+                .iter()
+                .any(|words| words.contains("[ServiceOverride \"1\"] URL: is not a URL")),
+            "{global} {service} {region}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn an_invalid_url_of_an_override_without_effect_is_a_warning() {
+    // Service and validity of the URL of each section; the index of the one that is an error.
+    let (good_url, bad_url) = ("http://x", "ec2.foo");
+    let cases = [
+        (("ec2", bad_url), ("EC2", good_url), None),
+        (("EC2", good_url), ("ec2", bad_url), None),
+        // An invalid URL does not make the other section count.
+        (("ec2", good_url), ("EC2", bad_url), Some(2)),
+        (("imds", bad_url), ("ec2imds", good_url), None),
+        // This one still counts for classic load balancers.
+        (("elasticloadbalancing", bad_url), ("Elastic Load Balancing v2", good_url), Some(1)),
+    ];
+    for (first, second, error) in cases {
+        let lines = |(service, url): (&str, &str)| format!("Service = {service}\nURL = {url}");
+        let text = section("1", &lines(first)) + &section("2", &lines(second));
+        let found = match error {
+            Some(_) => bad(&text),
+            None => {
+                assert_eq!(&*good(&text).overrides[0].url, good_url);
+                assert_eq!(good(&text).overrides.len(), 1);
+                warnings(&text)
+            }
+        };
+        let index = error.unwrap_or(if first.1 == bad_url { 1 } else { 2 });
+        let words = format!("[ServiceOverride \"{index}\"] URL: is not a URL");
+        assert!(found.iter().any(|text| text.contains(&words)), "{first:?} {second:?}: {found:?}");
+    }
 }
 
 #[test]
@@ -471,7 +585,8 @@ fn url_must_be_one_and_is_not_repeated_in_the_message() {
         let words = "line 6: [ServiceOverride \"1\"] URL: is not a URL of the form http://host:port or https://host";
         assert_eq!(bad(&section("1", &format!("URL = \"{url}\""))), [words], "{url}");
     }
-    for url in ["http://127.0.0.1:5000", "https://[::1]:80/x", "https://u:p@host/"] {
+    for url in ["http://127.0.0.1:5000", "https://[::1]:80/x", "https://u:p@host/", "HTTPS://host/"]
+    {
         assert_eq!(&*good(&section("1", &format!("URL = {url}"))).overrides[0].url, url);
     }
 }

@@ -6,8 +6,8 @@ use std::num::NonZeroU16;
 use ccm_core::{config::gcfg_keys::ConfigValue, k8s::IpFamily};
 
 use super::{
-    DefaultType, Limits, Rate, Role, ServiceOverride, Settings, SharedProbe, TypePattern,
-    error::ConfigIssue, keys::Global,
+    DefaultType, Limits, Rate, Role, Settings, SharedProbe, TypePattern, error::ConfigIssue,
+    keys::Global,
 };
 use crate::{api::elb::TargetType, environment::region_of_zone};
 
@@ -84,12 +84,8 @@ fn parse_id<T: for<'a> From<&'a str>>(id: &str, prefix: &str) -> Result<T, Strin
     }
 }
 
-/// Validates the section `[Global]`.
-pub(super) fn settings(
-    raw: &Global,
-    overrides: Vec<ServiceOverride>,
-    report: &mut ValidationReport,
-) -> Settings {
+/// Validates the section `[Global]`. The result has no overrides yet.
+pub(super) fn settings(raw: &Global, report: &mut ValidationReport) -> Settings {
     let defaults = Settings::default();
     check_cluster(raw, report);
     Settings {
@@ -112,11 +108,12 @@ pub(super) fn settings(
         default_target_type: target_type(raw, report),
         backend_security_group: backend_group(raw, report),
         shared_backend_security_group: raw.shared_group.value,
+        remove_deletion_protection: raw.remove_protection.value,
         drift_check_interval: raw
             .drift_interval
             .value
             .unwrap_or(defaults.drift_check_interval),
-        overrides,
+        overrides: Vec::new(),
         limits: limits(raw),
         warnings: Vec::new(),
     }

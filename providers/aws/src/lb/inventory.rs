@@ -6,11 +6,11 @@ use ccm_core::provider::{CloudError, ErrorKind, Inventory, Op, OwnedObject, Owne
 
 use crate::{
     api::{
-        AwsError, LoadBalancerArn, SecurityGroupId, Tags, TargetGroupArn,
-        ec2::{DescribeSecurityGroups, SecurityGroup},
-        elb::{DeleteLoadBalancer, DeleteTargetGroup},
+        AwsError, Filter, LoadBalancerArn, SecurityGroupId, Tags, TargetGroupArn,
+        ec2::{DescribeNetworkInterfaces, DescribeSecurityGroups, SecurityGroup},
+        elb::{DeleteLoadBalancer, DeleteTargetGroup, DescribeLoadBalancerAttributes},
     },
-    lb::{NetworkLoadBalancers, model::ServiceKey, observe::listing, retry_delay},
+    lb::{NetworkLoadBalancers, model::ServiceKey, observe::listing, retry_delay, security_groups},
     ownership_tags::{OTHER_CONTROLLER_TAG, SERVICE_TAG},
 };
 
@@ -65,6 +65,8 @@ impl Inventory for NetworkLoadBalancers {
         let reason = "no Service needs it";
         let deleted = match &*object.kind {
             LOAD_BALANCER => {
+                let arn = LoadBalancerArn::from(&*object.id);
+                self.check_protection(op, &arn).await?;
                 // Remove the rules in security groups of nodes first. They contain the name of the
                 // load balancer, and could not be identified without it.
                 if let Some(name) = load_balancer_name(&object.id) {
@@ -74,7 +76,6 @@ impl Inventory for NetworkLoadBalancers {
                         .remove_node_rules(op, name)
                         .await?;
                 }
-                let arn = LoadBalancerArn::from(&*object.id);
                 scope
                     .client
                     .write(op, DeleteLoadBalancer { arn }, reason)
@@ -135,6 +136,43 @@ impl NetworkLoadBalancers {
         Err(CloudError::new(ErrorKind::Conflict, message))
     }
 
+    /// Checks that a load balancer has no deletion protection, before anything of it is removed.
+    async fn check_protection(&self, op: &Op, arn: &LoadBalancerArn) -> Result<(), CloudError> {
+        let request = DescribeLoadBalancerAttributes { arn: arn.clone() };
+        let attributes = match self.reconciler.scope.client.read(op, request).await {
+            Err(error) if listing::is_not_found(&error) => return Ok(()),
+            result => result?,
+        };
+        let protection = attributes.get("deletion_protection.enabled");
+        if protection.is_some_and(|value| &**value == "true") {
+            let message = format!("load balancer {arn} has deletion protection");
+            return Err(
+                CloudError::new(ErrorKind::Conflict, message).with_reason("DeletionProtected")
+            );
+        }
+        Ok(())
+    }
+
+    /// Returns true if a load balancer or a network interface has a security group.
+    async fn is_group_used(&self, op: &Op, id: &SecurityGroupId) -> Result<bool, CloudError> {
+        let scope = &self.reconciler.scope;
+        // The interfaces of a new load balancer may not show yet.
+        let load_balancers = listing::list_load_balancers(scope, op).await?;
+        if load_balancers
+            .iter()
+            .any(|load_balancer| load_balancer.security_groups.contains(id))
+        {
+            return Ok(true);
+        }
+        let filters = vec![Filter::new("group-id", [&**id])];
+        let request = DescribeNetworkInterfaces { filters, token: None };
+        let interfaces = scope
+            .client
+            .read_all(op, request, |r, token| r.token = Some(token))
+            .await?;
+        Ok(!interfaces.is_empty())
+    }
+
     async fn delete_security_group(
         &self,
         op: &Op,
@@ -152,6 +190,11 @@ impl NetworkLoadBalancers {
             return Ok(Progress::Done);
         };
         self.check_owner(object, &group.tags)?;
+        // The rules that refer to the group are removed before the group. Whoever still uses the
+        // group needs them, such as a load balancer with deletion protection.
+        if self.is_group_used(op, &id).await? {
+            return Ok(security_groups::in_use(op, &id));
+        }
         let Owner::Service { namespace, name, .. } = &object.owner else {
             return Ok(Progress::Done);
         };

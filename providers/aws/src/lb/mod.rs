@@ -40,7 +40,7 @@ use self::{
     classic::ClassicLoadBalancers,
     model::{DesiredLoadBalancer, SecurityGroupChoice, ServiceKey},
     reconcile::{LoadBalancerReconciler, ReconcileInput, delete::DeleteInput},
-    spec::{ParsedService, ServiceSpec},
+    spec::{DeletionProtection, ParsedService, ServiceSpec},
 };
 use crate::{
     api::{
@@ -225,7 +225,8 @@ impl LoadBalancers for NetworkLoadBalancers {
         }
     }
 
-    /// Fails while the Service requests deletion protection.
+    /// Fails while the load balancer has deletion protection, unless the Service or the
+    /// configuration asks to remove it.
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
         let service = lb.last_observed_service();
         let parsed = self.parse(&service);
@@ -233,8 +234,10 @@ impl LoadBalancers for NetworkLoadBalancers {
             ServiceSpec::Nlb(desired) => Some(&**desired),
             _ => None,
         };
-        let requests_protection = spec::requests_deletion_protection(&service.annotations);
-        if requests_protection || desired.is_some_and(|desired| desired.deletion_protection) {
+        let protection = DeletionProtection::of(&service.annotations);
+        if protection == DeletionProtection::Enabled
+            || desired.is_some_and(|desired| desired.deletion_protection)
+        {
             return Err(CloudError::invalid_input(format!(
                 "deletion_protection is enabled, cannot delete the service: {}",
                 service.key()
@@ -252,7 +255,13 @@ impl LoadBalancers for NetworkLoadBalancers {
             self.reconciler
                 .delete(
                     op,
-                    &DeleteInput { owner: &owner, names: &names, keep_security_groups: &keep },
+                    &DeleteInput {
+                        owner: &owner,
+                        names: &names,
+                        keep_security_groups: &keep,
+                        remove_protection: protection == DeletionProtection::Disabled
+                            || self.reconciler.scope.settings.remove_deletion_protection,
+                    },
                 )
                 .await,
         )?;

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use ccm_core::provider::{Op, Progress};
+use ccm_core::provider::{CloudError, Digest, Op, Progress};
+
+use super::model::DesiredLoadBalancer;
 
 /// Work that must not be tried again before a delay.
 #[derive(Clone, Debug)]
@@ -31,6 +33,42 @@ pub(super) fn earliest(deferred: Vec<Deferred>) -> Progress {
         .map(|deferred| deferred.reason)
         .collect();
     Progress::Pending { after, reason: reasons.join("; ").into() }
+}
+
+/// Delays before the first retries after AWS did not find an object that the Service names or that
+/// was just created. A certificate or an address is often created together with its Service.
+const MISSING_OBJECT_DELAYS: [Duration; 3] =
+    [Duration::from_secs(5), Duration::from_secs(15), Duration::from_secs(60)];
+
+/// The retries of one Service for an object that AWS does not find.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MissingObjectRetries {
+    /// The desired state that cannot be applied.
+    desired: Option<Digest>,
+    /// The number of failed attempts to apply it.
+    failures: usize,
+}
+
+impl MissingObjectRetries {
+    /// Counts a failed attempt, and returns its error with the delay before the next one. After
+    /// some short delays, the error keeps the delay that it has. A change of the Service begins
+    /// anew.
+    pub(super) fn shorten_delay(
+        &mut self,
+        desired: &DesiredLoadBalancer,
+        error: CloudError,
+    ) -> CloudError {
+        let digest = Digest::of(desired);
+        if self.desired != Some(digest) {
+            *self = Self { desired: Some(digest), failures: 0 };
+        }
+        let delay = MISSING_OBJECT_DELAYS.get(self.failures);
+        self.failures = self.failures.saturating_add(1);
+        match delay {
+            Some(delay) => error.with_retry_after(*delay),
+            None => error,
+        }
+    }
 }
 
 /// Time after which a Warning event reports that a deletion is slow.

@@ -14,7 +14,10 @@ use std::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::model::{DesiredLoadBalancer, ListenerKey, Targets};
+use super::{
+    model::{DesiredLoadBalancer, ListenerKey, Targets},
+    retry_delay::MissingObjectRetries,
+};
 use crate::{
     api::{InstanceId, SecurityGroupId, TargetGroupArn, elb::LoadBalancer},
     client::ResponseCache,
@@ -69,6 +72,8 @@ pub(super) struct LoadBalancerSyncState {
     pub(super) responses: ResponseCache,
     /// Listeners whose stickiness was requested when everything was last applied.
     pub(super) sticky_listeners: BTreeSet<ListenerKey>,
+    /// The retries for an object that AWS does not find.
+    pub(super) missing_object: MissingObjectRetries,
     /// The objects to remove that cannot be read from AWS, kept while `observed` is `None`.
     pub(super) to_clean_up: CleanupState,
 }

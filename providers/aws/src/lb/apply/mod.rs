@@ -51,6 +51,9 @@ pub(in crate::lb) enum ApplyStop {
     RetryLater(Deferred),
     /// An action failed. The working state may be invalid.
     Failed(CloudError),
+    /// An action failed because AWS does not find an object that it names. The working state may be
+    /// invalid.
+    ObjectMissing(CloudError),
 }
 
 impl From<CloudError> for ApplyStop {
@@ -69,7 +72,11 @@ impl From<CloudError> for ApplyStop {
 
 impl From<AwsError> for ApplyStop {
     fn from(error: AwsError) -> Self {
-        CloudError::from(error).into()
+        if client::is_object_missing(error.code()) {
+            Self::ObjectMissing(error.into())
+        } else {
+            CloudError::from(error).into()
+        }
     }
 }
 

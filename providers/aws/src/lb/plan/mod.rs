@@ -219,7 +219,8 @@ impl Planner<'_> {
             }
             return Ok(());
         };
-        check_fixed_addresses(load_balancer, mappings)?;
+        let mappings = subnets::keep_allocations(load_balancer, mappings);
+        check_fixed_addresses(load_balancer, &mappings)?;
         let current: BTreeSet<SubnetId> = load_balancer
             .zones
             .iter()
@@ -233,7 +234,7 @@ impl Planner<'_> {
             let added = join_ids(chosen.difference(&current));
             let removed = join_ids(current.difference(&chosen));
             let reason = subnets_reason(&added, &removed).unwrap_or_else(|| changes.reason());
-            self.add(changes.action(mappings.clone(), !removed.is_empty()), reason);
+            self.add(changes.action(mappings, !removed.is_empty()), reason);
         }
         Ok(())
     }
@@ -381,7 +382,9 @@ impl SubnetSettings {
     }
 }
 
-/// Checks that no address differs in a subnet that the load balancer keeps: AWS cannot change it.
+/// Checks that no address differs in a subnet that the load balancer keeps, and that no Elastic IP
+/// address moves from one of its subnets to a new one: AWS can change neither. A subnet that is
+/// removed holds its address until the change is made.
 fn check_fixed_addresses(
     load_balancer: &LoadBalancer,
     mappings: &[SubnetMapping],
@@ -391,7 +394,14 @@ fn check_fixed_addresses(
             .zones
             .iter()
             .find(|zone| zone.subnet.as_ref() == Some(&mapping.subnet));
-        if zone.is_some_and(|zone| has_other_address(zone, mapping)) {
+        let is_impossible = match zone {
+            Some(zone) => has_other_address(zone, mapping),
+            None => mapping.allocation.as_ref().is_some_and(|id| {
+                let mut zones = load_balancer.zones.iter();
+                zones.any(|zone| zone.allocations.contains(id))
+            }),
+        };
+        if is_impossible {
             return Err(CloudError::invalid_input(format!(
                 "addresses of load balancer {} in subnet {} cannot be changed; delete and recreate the Service",
                 load_balancer.name, mapping.subnet

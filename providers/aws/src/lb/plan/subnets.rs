@@ -9,9 +9,9 @@ use ccm_core::provider::{CloudError, FieldError};
 
 use crate::{
     api::{
-        SubnetId,
+        AllocationId, SubnetId,
         ec2::Subnet,
-        elb::{IpAddressType, Scheme, SubnetMapping},
+        elb::{IpAddressType, LoadBalancer, Scheme, SubnetMapping},
     },
     config::Settings,
     lb::{
@@ -92,6 +92,47 @@ pub fn mappings(
         });
     }
     Ok(mappings)
+}
+
+/// Returns the mappings of an existing load balancer, in which each subnet keeps its Elastic IP
+/// address if that is any of the desired ones. The other addresses stay in their positions as far
+/// as possible.
+///
+/// Upstream assigns addresses in the order in which EC2 lists the named subnets, and AWS cannot
+/// exchange them. The desired addresses are therefore a set once the load balancer exists.
+pub(super) fn keep_allocations(
+    load_balancer: &LoadBalancer,
+    mappings: &[SubnetMapping],
+) -> Vec<SubnetMapping> {
+    let mut unassigned: Vec<AllocationId> = mappings
+        .iter()
+        .filter_map(|mapping| mapping.allocation.clone())
+        .collect();
+    let mut take = |wanted: &[AllocationId]| {
+        let position = unassigned.iter().position(|id| wanted.contains(id))?;
+        Some(unassigned.remove(position))
+    };
+    let mut kept: Vec<Option<AllocationId>> = Vec::new();
+    for mapping in mappings {
+        let zone = load_balancer
+            .zones
+            .iter()
+            .find(|zone| zone.subnet.as_ref() == Some(&mapping.subnet));
+        kept.push(zone.and_then(|zone| take(&zone.allocations)));
+    }
+    for (kept, mapping) in kept.iter_mut().zip(mappings) {
+        if kept.is_none() {
+            *kept = take(mapping.allocation.as_slice());
+        }
+    }
+    let mut rest = unassigned.into_iter();
+    kept.into_iter()
+        .zip(mappings)
+        .map(|(kept, mapping)| SubnetMapping {
+            allocation: kept.or_else(|| rest.next()),
+            ..mapping.clone()
+        })
+        .collect()
 }
 
 /// Returns the private IPv4 address of each subnet; an empty list if none is requested, or together

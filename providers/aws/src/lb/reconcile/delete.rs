@@ -9,12 +9,12 @@ use std::{
     time::Duration,
 };
 
-use ccm_core::provider::{CloudError, EventType, Op, Progress};
+use ccm_core::provider::{CloudError, ErrorKind, EventType, Op, Progress};
 use tokio::time::Instant;
 
 use crate::{
     api::{
-        LoadBalancerArn, SecurityGroupId, Tags, TargetGroupArn,
+        AwsError, LoadBalancerArn, SecurityGroupId, Tags, TargetGroupArn,
         elb::{
             DeleteLoadBalancer, DeleteTargetGroup, LoadBalancer, ModifyLoadBalancerAttributes,
             TargetGroup,
@@ -29,6 +29,7 @@ use crate::{
         ownership::{FoundBy, check_owner},
         reconcile::{LoadBalancerReconciler, as_transient},
         retry_delay::{self, Deferred, SLOW_DELETION_THRESHOLD},
+        spec::annotations,
         sync_state::LoadBalancerSyncState,
     },
     ownership_tags::Cluster,
@@ -41,6 +42,8 @@ pub(in crate::lb) struct DeleteInput<'a> {
     pub(in crate::lb) names: &'a [Box<str>],
     /// Security groups that the Service names itself and that must not be deleted.
     pub(in crate::lb) keep_security_groups: &'a [SecurityGroupId],
+    /// True if deletion protection is turned off. Otherwise it prevents the deletion.
+    pub(in crate::lb) remove_protection: bool,
 }
 
 impl LoadBalancerReconciler {
@@ -83,7 +86,7 @@ impl LoadBalancerReconciler {
             state.invalidate();
             record_deletion(state, input, &found);
             for load_balancer in &found.load_balancers {
-                if let Some(deferred) = self.delete_load_balancer(op, load_balancer).await? {
+                if let Some(deferred) = self.delete_load_balancer(op, input, load_balancer).await? {
                     // As long as the load balancer exists, it needs its rules and groups.
                     return Ok(deferred.into());
                 }
@@ -219,25 +222,28 @@ impl LoadBalancerReconciler {
         })
     }
 
-    /// Deletes a load balancer. If deletion protection prevents that, disables the protection and
-    /// tries again: a Service that requests protection is not deleted in the first place.
+    /// Deletes a load balancer. If deletion protection prevents that, turns the protection off and
+    /// tries again, but only if the Service or the configuration asks for that.
     async fn delete_load_balancer(
         &self,
         op: &Op,
+        input: &DeleteInput<'_>,
         load_balancer: &LoadBalancer,
     ) -> Result<Option<Deferred>, CloudError> {
         let delete = DeleteLoadBalancer { arn: load_balancer.arn.clone() };
         let client = &self.scope.client;
         let mut deleted = client.write(op, delete.clone(), "").await;
-        if deleted
-            .as_ref()
-            .is_err_and(|error| error.has_code("OperationNotPermitted"))
+        if let Err(error) = &deleted
+            && error.has_code("OperationNotPermitted")
         {
+            if !input.remove_protection {
+                return Err(protected(load_balancer, error));
+            }
             let attributes = [("deletion_protection.enabled".into(), "false".into())].into();
             let request =
                 ModifyLoadBalancerAttributes { arn: load_balancer.arn.clone(), attributes };
             client
-                .write(op, request, "the Service does not request deletion protection")
+                .write(op, request, "deletion protection is to be removed")
                 .await?;
             deleted = client.write(op, delete, "").await;
         }
@@ -417,6 +423,22 @@ fn find_possible_groups(
         }
     }
     found
+}
+
+/// Returns the error for a load balancer with deletion protection that no annotation mentions. The
+/// framework reports it in an event and retries with back-off, as upstream does.
+fn protected(load_balancer: &LoadBalancer, error: &AwsError) -> CloudError {
+    let message = format!(
+        "load balancer {} has deletion protection that no annotation of the Service requests: \
+         disable it in AWS, or set RemoveDeletionProtection=true in cloud.conf; if the Service's \
+         type and class are still the same, deletion_protection.enabled=false in the annotation \
+         {} suffices",
+        load_balancer.name,
+        annotations::ATTRIBUTES.definition.key()
+    );
+    CloudError::new(ErrorKind::Conflict, message)
+        .with_reason("DeletionProtected")
+        .with_source(error.clone())
 }
 
 /// Emits a Warning event once a deletion has become slow.

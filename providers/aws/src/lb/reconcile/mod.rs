@@ -37,7 +37,7 @@ use crate::{
             resolved_targets::{ResolvedTargets, STOPPED_RECHECK_INTERVAL},
             update_targets::defer_stopped_instances,
         },
-        retry_delay::{self, Deferred},
+        retry_delay::{self, Deferred, MissingObjectRetries},
         security_groups::RuleRequest,
         spec::STICKY,
         status,
@@ -381,6 +381,11 @@ impl LoadBalancerReconciler {
                     state.observed = Some(observed);
                     return Ok(deferred.into());
                 }
+                Err(ApplyStop::ObjectMissing(error)) => {
+                    state.observed = Some(observed);
+                    state.invalidate();
+                    return Err(state.missing_object.shorten_delay(desired, error));
+                }
                 Err(ApplyStop::Failed(error)) => {
                     state.observed = Some(observed);
                     // If the request was not sent, the working state is still valid.
@@ -565,6 +570,7 @@ fn record_applied(
         observed.removable_tag_keys = desired.extra_tags.keys().cloned().collect();
         observed.unmodifiable_groups.clear();
     }
+    state.missing_object = MissingObjectRetries::default();
     state.last_applied = Some(LastApplied { desired: Arc::new(desired.clone()), targets });
     state.instances.clone_from(&resolved_targets.instances);
     state.rule_inputs.clone_from(&resolved_targets.rule_inputs);

@@ -107,7 +107,7 @@ impl LoadBalancerReconciler {
                     reason: "the load balancer changed during the sync".into(),
                 })
             }
-            Err(ApplyStop::Failed(error)) => {
+            Err(ApplyStop::Failed(error) | ApplyStop::ObjectMissing(error)) => {
                 match error.kind() {
                     ErrorKind::Throttled => state.observed = Some(observed),
                     _ => state.invalidate(),

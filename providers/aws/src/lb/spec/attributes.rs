@@ -85,18 +85,37 @@ pub(super) fn of_load_balancer(reader: &mut SpecReader<'_>) -> LoadBalancerAttri
     }
 }
 
-/// Returns true if annotations request deletion protection, even if the Service is invalid. An
-/// unreadable value counts as a request, because a deletion cannot be undone.
-pub fn requests_deletion_protection(annotations: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
-    let Some(text) = annotations.get(&*a::ATTRIBUTES.definition.key()) else {
-        return false;
-    };
-    let Some(attributes) = a::map(text) else {
-        return text.contains(PROTECTION);
-    };
-    match attributes.get(PROTECTION) {
-        Some(value) => boolean(value) != Some(false),
-        None => false,
+/// What the annotations of a Service say about deletion protection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeletionProtection {
+    /// They request it, or their value is unreadable. That counts as a request, because a deletion
+    /// cannot be undone.
+    Enabled,
+    /// They turn it off.
+    Disabled,
+    /// They do not mention it. Protection of the load balancer was then enabled by hand, or by an
+    /// annotation that was removed since.
+    Unspecified,
+}
+
+impl DeletionProtection {
+    /// Reads the annotations, even if the Service is invalid.
+    pub fn of(annotations: &BTreeMap<Arc<str>, Arc<str>>) -> Self {
+        let Some(text) = annotations.get(&*a::ATTRIBUTES.definition.key()) else {
+            return Self::Unspecified;
+        };
+        let Some(attributes) = a::map(text) else {
+            return if text.contains(PROTECTION) {
+                Self::Enabled
+            } else {
+                Self::Unspecified
+            };
+        };
+        match attributes.get(PROTECTION).map(|value| boolean(value)) {
+            Some(Some(false)) => Self::Disabled,
+            Some(_) => Self::Enabled,
+            None => Self::Unspecified,
+        }
     }
 }
 

@@ -12,8 +12,8 @@ pub(in crate::lb) mod listeners;
 mod notices;
 mod security_groups;
 
+pub use self::attributes::DeletionProtection;
 pub(super) use self::attributes::STICKY;
-pub use self::attributes::requests_deletion_protection;
 pub(super) use self::{
     addressing::Addressing,
     attributes::{TargetAttributes, of_listeners as listener_attributes},

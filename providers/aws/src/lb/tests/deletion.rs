@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use ccm_core::provider::{ErrorKind, Inventory, LoadBalancers, Owner, Progress, ReadMode};
+use ccm_core::{
+    k8s::ServiceView,
+    provider::{ErrorKind, Inventory, LoadBalancers, Owner, Progress, ReadMode},
+};
 
 use super::fixture::{Fixture, published, reference, service, with};
 use crate::{
@@ -12,15 +15,29 @@ use crate::{
             AuthorizeSecurityGroupIngress, CreateSecurityGroup, RevokeSecurityGroupIngress, Rule,
             RuleSource,
         },
-        elb::{CreateListener, DeleteListener, DeleteLoadBalancer, ElbProtocol, ListenerSpec},
+        elb::{
+            CreateListener, DeleteListener, DeleteLoadBalancer, ElbProtocol, ListenerSpec,
+            ModifyLoadBalancerAttributes,
+        },
     },
     config::Settings,
     fake::CLUSTER,
     lb::{model::ServiceKey, names, security_groups::MANAGED_DESCRIPTION},
 };
 
+const CLASS: &str = "service.k8s.aws/nlb";
+
 fn managed() -> Settings {
     Settings { managed_security_groups: true, ..Settings::default() }
+}
+
+/// Settings with which rules on nodes' groups refer to the managed group.
+fn claimed() -> Settings {
+    Settings { classes: vec![CLASS.into()], ..managed() }
+}
+
+fn of_class(service: ServiceView) -> ServiceView {
+    ServiceView { class: Some(CLASS.into()), ..service }
 }
 
 // OU4
@@ -150,7 +167,7 @@ async fn a_target_group_in_use_is_waited_for_and_told_after_half_an_hour() {
 
 // LB2
 #[tokio::test(start_paused = true)]
-async fn protection_that_the_service_asks_for_is_respected_and_other_is_taken_off() {
+async fn protection_that_the_service_asks_for_is_respected_until_it_is_set_to_false() {
     let rig = Fixture::new(1);
     let web = service("web", &[80]);
     let protected = with(web.clone(), "attributes", "deletion_protection.enabled=true");
@@ -163,8 +180,70 @@ async fn protection_that_the_service_asks_for_is_respected_and_other_is_taken_of
     );
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert_eq!(rig.aws.actions(), []);
-    rig.remove(&web).await;
+    // AWS does not tell who enabled the protection of a Service without the annotation.
+    let there = rig.aws.snapshot();
+    assert_eq!(rig.delete(&web).await.unwrap_err().reason(), Some("DeletionProtected"));
+    assert!(rig.aws.snapshot() == there, "{}", there.diff(&rig.aws.snapshot()));
+    let unprotected = with(web, "attributes", "deletion_protection.enabled=false");
+    rig.remove(&unprotected).await;
     assert_eq!(rig.aws.load_balancers(), []);
+}
+
+// LB2
+#[tokio::test(start_paused = true)]
+async fn protection_by_hand_ends_only_if_the_service_or_the_configuration_asks_for_it() {
+    let off = Some("deletion_protection.enabled=false");
+    // The annotation of the Service, the key of the configuration, whether it is deleted.
+    for (annotation, key, deleted) in [
+        (None, false, false),
+        (Some("load_balancing.cross_zone.enabled=true"), false, false),
+        (off, false, true),
+        (None, true, true),
+        (Some("deletion_protection.enabled=true"), true, false),
+    ] {
+        let settings = Settings { remove_deletion_protection: key, ..managed() };
+        let rig = Fixture::with(1, settings);
+        let before = rig.aws.snapshot();
+        let web = service("web", &[80]);
+        let mut web = published(&web, &rig.settle(&web).await);
+        if let Some(text) = annotation {
+            web = with(web, "attributes", text);
+        }
+        let balancer = rig.aws.load_balancers().remove(0);
+        let attributes = [("deletion_protection.enabled".into(), "true".into())].into();
+        rig.aws
+            .ask(ModifyLoadBalancerAttributes { arn: balancer.arn.clone(), attributes })
+            .await
+            .unwrap();
+        let there = rig.aws.snapshot();
+        let rig = rig.restart();
+        if deleted {
+            rig.remove(&web).await;
+            let diff = before.diff(&rig.aws.snapshot());
+            assert!(diff.is_empty(), "{annotation:?} {key}: {diff}");
+            continue;
+        }
+        for _ in 0..2 {
+            let error = rig.delete(&web).await.unwrap_err();
+            assert_eq!(error.reason(), Some("DeletionProtected"), "{annotation:?} {key}");
+            if annotation.is_some_and(|text| text.contains("protection")) {
+                continue;
+            }
+            // An error of this kind is retried with back-off, like each that AWS answers upstream.
+            assert_eq!((error.kind(), error.retry_after()), (ErrorKind::Conflict, None));
+            let text = error.to_string();
+            for words in [
+                &*balancer.name,
+                "disable it in AWS, or set RemoveDeletionProtection=true in cloud.conf",
+                "if the Service's type and class are still the same",
+                "deletion_protection.enabled=false",
+            ] {
+                assert!(text.contains(words), "{text}");
+            }
+        }
+        let diff = there.diff(&rig.aws.snapshot());
+        assert!(diff.is_empty(), "{annotation:?} {key}: {diff}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -229,6 +308,77 @@ async fn everything_owned_is_listed_and_deleted_only_while_it_is_owned() {
     assert_eq!(rig.balancers.list_owned(&rig.op()).await.unwrap(), []);
     let left = before.diff(&rig.aws.snapshot());
     assert!(left.is_empty(), "{left}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orphan_with_deletion_protection_keeps_its_rules() {
+    // Rules for networks, without and with a managed group, and rules for a managed group.
+    for (settings, refer_to_group) in
+        [(Settings::default(), false), (managed(), false), (claimed(), true)]
+    {
+        let rig = Fixture::with(1, settings);
+        let before = rig.aws.snapshot();
+        let web = service("web", &[80]);
+        let web = if refer_to_group { of_class(web) } else { web };
+        rig.settle(&web).await;
+        let rules = rig.aws.rules(&rig.world.node_group);
+        let mut sources = rules.iter().map(|rule| &rule.source);
+        let found = sources.any(|source| matches!(source, RuleSource::Group(..)));
+        assert_eq!(found, refer_to_group, "{rules:?}");
+        let arn = rig.aws.load_balancers()[0].arn.clone();
+        let protect = |value: &str| ModifyLoadBalancerAttributes {
+            arn: arn.clone(),
+            attributes: [("deletion_protection.enabled".into(), value.into())].into(),
+        };
+        rig.aws.ask(protect("true")).await.unwrap();
+        let there = rig.aws.snapshot();
+        let listed = rig.balancers.list_owned(&rig.op()).await.unwrap();
+        for object in &listed {
+            let result = rig.balancers.delete_owned(&rig.op(), object).await;
+            if &*object.kind == "load balancer" {
+                let error = result.unwrap_err();
+                let found = (error.kind(), error.reason());
+                assert_eq!(found, (ErrorKind::Conflict, Some("DeletionProtected")));
+            } else {
+                assert!(matches!(result, Ok(Progress::Pending { .. })), "{object:?}: {result:?}");
+            }
+        }
+        assert!(rig.aws.snapshot() == there, "{}", there.diff(&rig.aws.snapshot()));
+        rig.aws.ask(protect("false")).await.unwrap();
+        for object in listed.iter().chain(&listed) {
+            rig.balancers.delete_owned(&rig.op(), object).await.unwrap();
+        }
+        assert!(rig.aws.snapshot() == before, "{}", before.diff(&rig.aws.snapshot()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orphaned_group_keeps_the_rules_that_its_last_interfaces_need() {
+    let rig = Fixture::with(1, claimed());
+    rig.aws
+        .configure(|knobs| knobs.interfaces_linger = Duration::from_secs(180));
+    rig.settle(&of_class(service("web", &[80]))).await;
+    let mut listed = rig.balancers.list_owned(&rig.op()).await.unwrap();
+    listed.retain(|object| &*object.kind == "security group");
+    let [group] = &listed[..] else {
+        panic!("{listed:?}");
+    };
+    let remove = || async { rig.balancers.delete_owned(&rig.op(), group).await.unwrap() };
+    // First the load balancer has the group, then only the interfaces that it left.
+    for step in ["load balancer", "interfaces"] {
+        if step == "interfaces" {
+            let arn = rig.aws.load_balancers()[0].arn.clone();
+            rig.aws.ask(DeleteLoadBalancer { arn }).await.unwrap();
+        }
+        let there = rig.aws.snapshot();
+        assert_ne!(rig.aws.rules(&rig.world.node_group), []);
+        let progress = remove().await;
+        assert!(matches!(progress, Progress::Pending { .. }), "{step}: {progress:?}");
+        assert!(rig.aws.snapshot() == there, "{step}: {}", there.diff(&rig.aws.snapshot()));
+    }
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    assert_eq!(remove().await, Progress::Done);
+    assert_eq!(rig.aws.rules(&rig.world.node_group), []);
 }
 
 #[tokio::test(start_paused = true)]

@@ -217,3 +217,44 @@ async fn addresses_in_discovered_subnets_cannot_change_and_it_is_told() {
     assert!(rig.aws.snapshot() == there);
     rig.settle(&web).await;
 }
+
+// LB6
+#[tokio::test(start_paused = true)]
+async fn elastic_ips_of_named_subnets_are_compared_as_a_set() {
+    let rig = Fixture::new(1);
+    let ids: Vec<_> = (0..3).map(|_| rig.aws.elastic_ip().to_string()).collect();
+    let subnets: Vec<_> = rig.world.public.iter().map(ToString::to_string).collect();
+    let placed = |subnets: &[&str], ids: &[&str]| {
+        let web = with(service("web", &[80]), "subnets", &subnets.join(","));
+        with(web, "eip-allocations", &ids.join(","))
+    };
+    let (a, b, c) = (&*subnets[0], &*subnets[1], &*subnets[2]);
+    let (first, second, third) = (&*ids[0], &*ids[1], &*ids[2]);
+    // As upstream may have made it: in the order in which EC2 lists the subnets.
+    let there = rig.settle(&placed(&[a, b], &[first, second])).await;
+    for changed in [placed(&[a, b], &[second, first]), placed(&[b, a], &[first, second])] {
+        let changed = published(&changed, &there);
+        rig.aws.reset_calls();
+        assert_eq!(rig.plan(&changed).await.unwrap(), []);
+        rig.settle(&changed).await;
+        assert_eq!(rig.aws.writes(), 0);
+    }
+    // A new subnet gets the address that no other has, and no address moves.
+    rig.settle(&placed(&[c, b, a], &[first, second, third]))
+        .await;
+    let zones = rig.aws.load_balancers().remove(0).zones;
+    for (subnet, id) in [(a, first), (b, second), (c, third)] {
+        let zone = zones
+            .iter()
+            .find(|zone| zone.subnet.as_deref() == Some(subnet))
+            .unwrap();
+        assert_eq!(zone.allocations, [id.into()], "{subnet}");
+    }
+    // An address that the load balancer does not have is still an error.
+    let other = rig.aws.elastic_ip().to_string();
+    let outcome = rig
+        .ensure(&placed(&[a, b, c], &[first, second, &other]), ReadMode::Cached)
+        .await;
+    let error = outcome.result.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+}

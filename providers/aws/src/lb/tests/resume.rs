@@ -7,6 +7,7 @@ use ccm_core::provider::{ErrorKind, LoadBalancers, Progress, ReadMode};
 use super::fixture::{Fixture, published, service, with};
 use crate::{
     api::{Action, ec2::CreateSecurityGroup, elb::DeleteListener},
+    client::reason::REFUSED,
     config::Settings,
     fake::Crash,
     lb::security_groups::MANAGED_DESCRIPTION,
@@ -277,4 +278,47 @@ async fn a_target_group_that_somebody_uses_is_tried_less_and_less_often() {
     rig.aws.clear_faults();
     rig.settle(&web).await;
     assert_eq!(rig.aws.target_groups().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_aws_does_not_find_is_soon_looked_for_again_and_then_rarely() {
+    let soon = [5, 15, 60, 600, 600];
+    for (action, code, delays) in [
+        (Action::CreateLoadBalancer, "AllocationIdNotFound", soon),
+        (Action::CreateLoadBalancer, "InvalidSecurityGroup", soon),
+        (Action::CreateListener, "CertificateNotFound", soon),
+        (Action::CreateListener, "UnsupportedProtocol", [600; 5]),
+    ] {
+        let rig = Fixture::new(1);
+        let web = service("web", &[80]);
+        let changed = with(web.clone(), "healthcheck-interval", "20");
+        rig.aws.fail_always(action, code);
+        for service in [&web, &changed] {
+            let mut found = Vec::new();
+            for _ in delays {
+                let outcome = rig.ensure(service, ReadMode::Fresh).await;
+                let error = outcome.result.unwrap_err();
+                assert_eq!(
+                    (error.kind(), error.reason()),
+                    (ErrorKind::InvalidInput, Some(REFUSED))
+                );
+                found.push(error.retry_after().unwrap().as_secs());
+            }
+            assert_eq!(found, delays, "{code}");
+        }
+        // What was applied once counts anew: somebody may delete and create the object again.
+        rig.aws.clear_faults();
+        rig.settle(&changed).await;
+        for listener in rig.aws.listeners(&rig.aws.load_balancers()[0].arn) {
+            let arn = listener.arn.clone();
+            rig.aws.ask(DeleteListener { arn }).await.unwrap();
+        }
+        rig.aws.fail_always(Action::CreateListener, code);
+        let error = rig
+            .ensure(&changed, ReadMode::Fresh)
+            .await
+            .result
+            .unwrap_err();
+        assert_eq!(error.retry_after().unwrap().as_secs(), delays[0], "{code}");
+    }
 }

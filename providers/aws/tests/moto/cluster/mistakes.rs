@@ -235,8 +235,9 @@ pub(crate) async fn what_cannot_change_stays(stage: &mut ClusterFixture<'_>) -> 
     stage
         .event("web", "DeletionProtected", &["deletion_protection"])
         .await?;
+    // Without the annotation the protection counts as enabled by hand.
     stage
-        .annotate("web", &[("attributes", Value::Null)])
+        .annotate("web", &[("attributes", "deletion_protection.enabled=false".into())])
         .await?;
     // The next attempt comes after minutes, or at once with a new process.
     stage.stop().await?;

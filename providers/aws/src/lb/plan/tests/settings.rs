@@ -1,5 +1,7 @@
 //! Settings of what lives on: subnets, families, security groups, tags, TLS.
 
+use ccm_core::provider::ErrorKind;
+
 use super::{
     fixtures::{attributes, mapping, plan_input, reach},
     *,
@@ -350,5 +352,127 @@ fn policies_of_tls_are_compared_where_the_service_names_them() {
             },
             "{have:?} {want:?}"
         );
+    }
+}
+
+// LB6
+#[test]
+fn an_existing_load_balancer_keeps_its_elastic_ips_whatever_their_order() {
+    type Pairs = &'static [(&'static str, &'static str)];
+    // The zones that exist, the mappings by position, the mappings that are planned.
+    let cases: [(&str, Pairs, Pairs, Pairs); 8] = [
+        (
+            "the same",
+            &[("a", "1"), ("b", "2")],
+            &[("a", "1"), ("b", "2")],
+            &[("a", "1"), ("b", "2")],
+        ),
+        (
+            "swapped",
+            &[("a", "1"), ("b", "2")],
+            &[("a", "2"), ("b", "1")],
+            &[("a", "1"), ("b", "2")],
+        ),
+        (
+            "subnets in another order",
+            &[("a", "1"), ("b", "2")],
+            &[("b", "1"), ("a", "2")],
+            &[("b", "2"), ("a", "1")],
+        ),
+        (
+            "a new subnet in front",
+            &[("a", "1"), ("b", "2")],
+            &[("c", "1"), ("a", "2"), ("b", "3")],
+            &[("c", "3"), ("a", "1"), ("b", "2")],
+        ),
+        (
+            "a removed subnet",
+            &[("a", "1"), ("b", "2")],
+            &[("b", "1"), ("c", "2")],
+            &[("b", "2"), ("c", "1")],
+        ),
+        (
+            "another address",
+            &[("a", "1"), ("b", "2")],
+            &[("a", "3"), ("b", "1")],
+            &[("a", "1"), ("b", "3")],
+        ),
+        (
+            "new subnets stay in position",
+            &[("a", "1")],
+            &[("a", "1"), ("b", "2"), ("c", "3")],
+            &[("a", "1"), ("b", "2"), ("c", "3")],
+        ),
+        (
+            "no address is named",
+            &[("a", "1"), ("b", "2")],
+            &[("a", ""), ("b", "")],
+            &[("a", ""), ("b", "")],
+        ),
+    ];
+    for (name, zones, mappings, expected) in cases {
+        let ids = |id: &'static str| Some(id).filter(|id| !id.is_empty()).map(Into::into);
+        let of = |pairs: Pairs| -> Vec<SubnetMapping> {
+            let pair = |(subnet, id): &(&'static str, &'static str)| SubnetMapping {
+                subnet: (*subnet).into(),
+                allocation: ids(id),
+                private_ipv4: None,
+                ipv6: None,
+            };
+            pairs.iter().map(pair).collect()
+        };
+        let mut existing = there(&web()).load_balancer.unwrap().resource;
+        existing.zones = of(zones)
+            .into_iter()
+            .map(|mapping| LoadBalancerZone {
+                subnet: Some(mapping.subnet),
+                allocations: mapping.allocation.into_iter().collect(),
+                ..LoadBalancerZone::default()
+            })
+            .collect();
+        assert_eq!(subnets::keep_allocations(&existing, &of(mappings)), of(expected), "{name}");
+    }
+}
+
+// LB6
+#[test]
+fn an_elastic_ip_moves_to_no_new_subnet_while_the_load_balancer_has_it() {
+    type Pairs = &'static [(&'static str, &'static str)];
+    // The mappings of a load balancer with address 1 in a and 2 in b; the subnet that is refused.
+    let cases: [(&str, Pairs, Option<&str>); 6] = [
+        ("a removed subnet holds it", &[("b", "1"), ("c", "2")], Some("c")),
+        ("an exchanged subnet holds it", &[("c", "1"), ("b", "2")], Some("c")),
+        ("all subnets are exchanged", &[("c", "1"), ("d", "2")], Some("c")),
+        ("a new address for an exchanged subnet", &[("c", "3"), ("b", "2")], None),
+        ("another subnet", &[("c", "1"), ("a", "2"), ("b", "3")], None),
+        ("one subnet less", &[("b", "2")], None),
+    ];
+    let of = |pairs: Pairs| -> Vec<SubnetMapping> {
+        pairs
+            .iter()
+            .map(|(subnet, id)| SubnetMapping { allocation: Some((*id).into()), ..mapping(subnet) })
+            .collect()
+    };
+    let wanted = web();
+    let mut seen = there(&wanted);
+    seen.load_balancer.as_mut().unwrap().resource.zones = of(&[("a", "1"), ("b", "2")])
+        .into_iter()
+        .map(|mapping| LoadBalancerZone {
+            subnet: Some(mapping.subnet),
+            allocations: mapping.allocation.into_iter().collect(),
+            ..LoadBalancerZone::default()
+        })
+        .collect();
+    for (name, mappings, refused) in cases {
+        let input = PlanInput { subnets: Some(of(mappings)), ..same_exposure(&wanted, &seen) };
+        let result = plan(&wanted, &input, &seen);
+        let Some(subnet) = refused else {
+            assert!(result.is_ok(), "{name}: {result:?}");
+            continue;
+        };
+        let error = result.unwrap_err();
+        let text = error.to_string();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{name}: {text}");
+        assert!(text.contains(&format!("in subnet {subnet} cannot be changed")), "{name}: {text}");
     }
 }

@@ -515,7 +515,8 @@ pub(in crate::lb) static ATTRIBUTES: AnnotationKey<Pairs> = map(Attributes, "att
     .from(Origin::Lbc)
     .effect(
         "Attributes of the load balancer; the annotations above win, others are left alone. With \
-         `deletion_protection.enabled=true` the Service cannot be deleted.",
+         `deletion_protection.enabled=true` the Service cannot be deleted. With `…=false` it can, \
+         even if the protection was enabled by hand, unless its type or class was changed.",
     )
     .errors(&[
         "failed to parse attribute k=v",

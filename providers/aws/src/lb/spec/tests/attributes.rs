@@ -109,34 +109,28 @@ fn deletion_protection_is_told() {
 // LB2
 #[test]
 fn deletion_protection_is_known_without_reading_the_rest() {
-    let asks = |text: &str| {
-        requests_deletion_protection(
-            &bare()
-                .says("attributes", text)
-                .says("scheme", "x")
-                .service
-                .annotations,
-        )
+    let of = |text: &str| {
+        let service = bare().says("attributes", text).says("scheme", "x").service;
+        DeletionProtection::of(&service.annotations)
     };
     for text in ["deletion_protection.enabled=true", "a=b, deletion_protection.enabled = T"] {
-        assert!(asks(text), "{text}");
+        assert_eq!(of(text), DeletionProtection::Enabled, "{text}");
     }
-    for text in [
-        "",
-        "deletion_protection.enabled=false",
-        "deletion_protection.enabled=0,a=b",
-        "a=b",
-        "nonsense",
-    ] {
-        assert!(!asks(text), "{text}");
+    for text in ["deletion_protection.enabled=false", "deletion_protection.enabled=0,a=b"] {
+        assert_eq!(of(text), DeletionProtection::Disabled, "{text}");
     }
-    assert!(!requests_deletion_protection(&bare().service.annotations));
+    for text in ["", "a=b", "nonsense"] {
+        assert_eq!(of(text), DeletionProtection::Unspecified, "{text}");
+    }
+    let without = bare().service.annotations;
+    assert_eq!(DeletionProtection::of(&without), DeletionProtection::Unspecified);
     for doubtful in [
         "deletion_protection.enabled=yes",
         "deletion_protection.enabled",
         "a,deletion_protection.enabled=true",
+        "a,deletion_protection.enabled=false",
     ] {
-        assert!(asks(doubtful), "{doubtful}");
+        assert_eq!(of(doubtful), DeletionProtection::Enabled, "{doubtful}");
     }
 }
 
