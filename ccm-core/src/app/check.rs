@@ -116,7 +116,14 @@ where
         Some(Ok(Ok(provider))) => {
             let built =
                 Finding::ok(Area::Cloud, format!("provider {} is configured", provider.name()));
-            let manager = Manager::from_config(product, config, provider).await?;
+            let manager = match Manager::from_config(product, config, provider).await {
+                Ok(manager) => manager,
+                Err(error) => {
+                    let advice = "check --kubeconfig; nothing else was checked";
+                    let unusable = Finding::error(Area::ApiServer, chain(&error), advice);
+                    return Ok(CheckReport { findings: vec![built, unusable] });
+                }
+            };
             let mut report = manager.check(limit, stop.clone()).await?;
             report.findings.insert(0, built);
             return Ok(report);

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use super::{Area, Finding, list_names};
 use crate::{
     error::chain,
-    k8s::{NodeView, ServiceView},
+    k8s::{IpFamily, NodeView, ServiceView},
     provider::{CloudError, InstanceStatus, NodeOwnership, ServiceInterpretation},
 };
 
@@ -52,7 +52,7 @@ pub(crate) fn check_nodes(nodes: &[ObservedNode], cluster_cidrs: &[IpNet]) -> Ve
         ));
     }
     findings.extend(check_shared_ids(nodes));
-    let outside = select(&|node| has_cidr_outside(&node.node, cluster_cidrs));
+    let outside = select(&|node| is_ours(node) && has_cidr_outside(&node.node, cluster_cidrs));
     if !outside.is_empty() {
         findings.push(Finding::error(
             Area::Nodes,
@@ -140,15 +140,19 @@ fn check_shared_ids(nodes: &[ObservedNode]) -> Vec<Finding> {
         .collect()
 }
 
-/// Returns true if a Node has a pod CIDR that lies in none of the networks. Without networks,
-/// nothing is outside.
+/// Returns true if a Node has a pod CIDR that lies in none of the networks of its address family.
+/// Another component may create the routes of a family that has no network.
 fn has_cidr_outside(node: &NodeView, cluster_cidrs: &[IpNet]) -> bool {
-    !cluster_cidrs.is_empty()
-        && node
-            .pod_cidrs
-            .iter()
-            .filter_map(|cidr| cidr.parse::<IpNet>().ok())
-            .any(|cidr| !cluster_cidrs.iter().any(|network| network.contains(&cidr)))
+    node.pod_cidrs
+        .iter()
+        .filter_map(|cidr| cidr.parse::<IpNet>().ok())
+        .any(|cidr| {
+            let mut networks = cluster_cidrs
+                .iter()
+                .filter(|network| IpFamily::of(network) == IpFamily::of(&cidr))
+                .peekable();
+            networks.peek().is_some() && !networks.any(|network| network.contains(&cidr))
+        })
 }
 
 /// Checks Services of type LoadBalancer, given how the provider reads them.
@@ -257,7 +261,10 @@ mod tests {
             ),
             (vec![outside], Severity::Error, "outside --cluster-cidr: a"),
         ];
-        let cidrs = ["10.0.0.0/14".parse().unwrap(), "fd00::/48".parse().unwrap()];
+        let cidrs = ["10.0.0.0/14".parse().unwrap()];
+        let mut other_family = observed("a", Some("x://a"));
+        Arc::make_mut(&mut other_family.node).pod_cidrs = ["fd00::/64".into()].into();
+        assert_eq!(problems(&[other_family], &cidrs), []);
         for (nodes, severity, expected) in cases {
             let found = problems(&nodes, &cidrs);
             assert_eq!(found.len(), 1, "{expected}: {found:?}");

@@ -37,7 +37,10 @@ pub(crate) fn check(name: &str, lease: Option<&Lease>, now: Timestamp) -> Findin
         .and_then(|renewed| Duration::try_from(now.duration_since(renewed)).ok())
         .unwrap_or_default();
     if age > duration {
-        let message = format!("Lease {name} of {holder} expired: no manager runs");
+        let message = format!(
+            "Lease {name} of {holder} was not renewed for {} s: no manager runs, or the clocks differ",
+            age.as_secs()
+        );
         return Finding::ok(Area::Leader, message);
     }
     Finding::ok(Area::Leader, format!("{holder} leads, by Lease {name}"))
@@ -61,7 +64,7 @@ mod tests {
             (json!({}), "is free"),
             (spec("", "2026-01-01T00:00:59Z"), "is free"),
             (spec("a_1", "2026-01-01T00:00:50.5Z"), "a_1 leads, by Lease kube-system/x"),
-            (spec("a_1", "2026-01-01T00:00:10Z"), "of a_1 expired"),
+            (spec("a_1", "2026-01-01T00:00:10Z"), "of a_1 was not renewed for 50 s"),
             (spec("a_1", "2026-01-01T00:01:10Z"), "a_1 leads"),
         ];
         for (lease, expected) in cases {

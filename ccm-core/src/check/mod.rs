@@ -34,6 +34,8 @@ pub struct Finding {
 pub enum Area {
     /// The connection to the API server, and its version.
     ApiServer,
+    /// The controllers that are enabled.
+    Controllers,
     /// The permissions of this process in the cluster.
     Permissions,
     /// The Lease of leader election.
@@ -61,6 +63,7 @@ impl fmt::Display for Area {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::ApiServer => "api server",
+            Self::Controllers => "controllers",
             Self::Permissions => "permissions",
             Self::Leader => "leader",
             Self::Cloud => "cloud",
@@ -147,6 +150,11 @@ impl CheckReport {
             "warnings": self.count(Severity::Warning),
             "findings": self.findings.iter().map(finding).collect::<Vec<_>>(),
         })
+    }
+
+    /// Returns true if there is a finding about `area`.
+    pub(crate) fn has(&self, area: Area) -> bool {
+        self.findings.iter().any(|finding| finding.area == area)
     }
 
     fn count(&self, severity: Severity) -> usize {

@@ -82,8 +82,10 @@ pub(crate) struct EnabledParts {
     pub(crate) controllers: BTreeSet<&'static str>,
     /// True if the service controller watches EndpointSlices.
     pub(crate) endpoints: bool,
-    /// The namespace and the name of the Lease, if a leader is elected.
-    pub(crate) lease: Option<(String, String)>,
+    /// True if the controllers use ServiceAccounts of their own.
+    pub(crate) own_accounts: bool,
+    /// The namespaces and names of the Leases by which leaders are elected.
+    pub(crate) leases: Vec<(String, String)>,
     /// True if the HTTPS server asks the API server about its users.
     pub(crate) delegated_auth: bool,
     /// How bad it is if the client CAs of the cluster cannot be read. `None` if they are not looked
@@ -92,6 +94,7 @@ pub(crate) struct EnabledParts {
 }
 
 const CACHES: &str = "caches";
+const ACCOUNTS: &str = "the controllers' ServiceAccounts";
 
 /// Returns the permissions that these parts need, as in `rbac/`.
 pub(crate) fn required(parts: &EnabledParts) -> Vec<Permission> {
@@ -101,7 +104,7 @@ pub(crate) fn required(parts: &EnabledParts) -> Vec<Permission> {
         all.extend(Permission::cluster(CACHES, "list watch", "", "services"));
     }
     let mut add = |controller, rules: &[(&'static str, &'static str)]| {
-        if parts.controllers.contains(controller) {
+        if parts.controllers.contains(controller) && !parts.own_accounts {
             for (verbs, resource) in rules {
                 all.extend(Permission::cluster(controller, verbs, "", resource));
             }
@@ -119,10 +122,18 @@ pub(crate) fn required(parts: &EnabledParts) -> Vec<Permission> {
     add(names::SERVICE_LB, &[("patch", "services/status"), ("create patch", "events")]);
     add(names::NODE_IPAM, &[("get patch", "nodes"), ("create patch", "events")]);
     if parts.endpoints {
-        let group = "discovery.k8s.io";
-        all.extend(Permission::cluster(names::SERVICE_LB, "list watch", group, "endpointslices"));
+        // Without it only Services with pods as backends wait.
+        let user = "Services with pods as backends";
+        let slices = Permission::cluster(user, "list watch", "discovery.k8s.io", "endpointslices");
+        all.extend(slices.map(|p| Permission { severity: Severity::Warning, ..p }));
     }
-    if let Some((namespace, name)) = &parts.lease {
+    if parts.own_accounts {
+        for account in ["node-controller", "route-controller", "service-controller"] {
+            let token = Permission::cluster(ACCOUNTS, "create", "", "serviceaccounts/token");
+            all.extend(token.map(|p| p.in_namespace("kube-system", Some(account))));
+        }
+    }
+    for (namespace, name) in &parts.leases {
         let (user, group) = ("leader election", "coordination.k8s.io");
         let create = Permission::cluster(user, "create", group, "leases");
         all.extend(create.map(|permission| permission.in_namespace(namespace, None)));
@@ -192,7 +203,8 @@ mod tests {
                 names::NODE_IPAM,
             ]),
             endpoints: true,
-            lease: Some(("kube-system".to_owned(), "cloud-controller-manager".to_owned())),
+            own_accounts: false,
+            leases: vec![("kube-system".to_owned(), "cloud-controller-manager".to_owned())],
             delegated_auth: true,
             client_ca_lookup: Some(Severity::Error),
         }
@@ -230,7 +242,9 @@ mod tests {
                 .collect::<BTreeSet<_>>()
         };
         assert_eq!(needed_by(&EnabledParts::default()), BTreeSet::from(["caches"]));
-        assert_eq!(needed_by(&all_parts()).len(), 8);
+        assert_eq!(needed_by(&all_parts()).len(), 9);
+        let own = EnabledParts { own_accounts: true, ..all_parts() };
+        assert!(!needed_by(&own).contains(names::SERVICE_LB) && needed_by(&own).contains(ACCOUNTS));
         let controllers = BTreeSet::from([names::CLOUD_NODE]);
         let node = EnabledParts { controllers, ..EnabledParts::default() };
         assert_eq!(needed_by(&node), BTreeSet::from(["caches", names::CLOUD_NODE]));

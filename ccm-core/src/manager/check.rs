@@ -1,6 +1,6 @@
 //! Observes cluster and cloud for the subcommand `check`, which changes nothing.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use prometheus::Registry;
@@ -21,7 +21,10 @@ use crate::{
         lease::{self, Lease},
         permissions::{self, EnabledParts, Permission},
     },
-    config::{self, controller_names as names, leader_migration::ControllerLock},
+    config::{
+        self, controller_names as names,
+        leader_migration::{ControllerLock, LeaderMigration},
+    },
     error::{caught, chain},
     k8s::{ServiceFields, ServiceView, well_known},
     provider::{
@@ -36,7 +39,7 @@ use crate::{
     write_gate::WriteGate,
 };
 
-/// The oldest minor version of Kubernetes that is tested.
+/// The oldest minor version of Kubernetes that the chart supports.
 const OLDEST_MINOR: u32 = 30;
 
 impl Manager {
@@ -46,21 +49,36 @@ impl Manager {
     /// # Errors
     /// Returns an error if metrics cannot be registered, or if `stop` is cancelled.
     pub async fn check(
-        self,
+        mut self,
         limit: Instant,
         stop: CancellationToken,
     ) -> Result<CheckReport, ManagerError> {
         let report = Arc::new(Mutex::new(CheckReport::default()));
+        match LeaderMigration::load(&self.config, &self.product.controllers) {
+            Ok(migration) => self.migration = migration,
+            Err(error) => report.lock().findings.push(Finding::error(
+                Area::Leader,
+                chain(&error),
+                "the manager ends until --leader-migration-config is corrected",
+            )),
+        }
         let checks = tokio::time::timeout_at(limit, self.run_checks(&report, &stop));
         match stop.run_until_cancelled(checks).await {
-            Some(Ok(result)) => result?,
+            Some(Ok(Ok(()))) => {}
+            Some(Ok(Err(error))) => {
+                let advice = "the checks that are missing above were not made";
+                let finding = Finding::error(Area::Nodes, chain(&error), advice);
+                report.lock().findings.push(finding);
+            }
             Some(Err(_)) => {
-                let advice = "the checks that are missing above did not end; raise --timeout";
-                let message = "not everything could be checked in time";
-                report
-                    .lock()
-                    .findings
-                    .push(Finding::error(Area::Cloud, message, advice));
+                let advice = "the checks that are missing above did not end; raise --timeout if the server is slow";
+                let mut report = report.lock();
+                let (area, message) = if report.has(Area::ApiServer) {
+                    (Area::Cloud, "the cloud did not answer in time")
+                } else {
+                    (Area::ApiServer, "the API server did not answer in time")
+                };
+                report.findings.push(Finding::error(area, message, advice));
             }
             None => return Err(ManagerError::CheckStopped),
         }
@@ -81,7 +99,18 @@ impl Manager {
         }
         let api = self.check_client()?;
         add(check_version(&api).await);
-        let required = permissions::required(&self.enabled_parts());
+        let controllers = self.controllers_to_check();
+        for (name, reason) in &controllers {
+            if let Err(reason) = reason {
+                add(Finding::error(Area::Controllers, format!("{name} does not run"), *reason));
+            }
+        }
+        let running = controllers
+            .into_iter()
+            .filter(|(_, reason)| reason.is_ok())
+            .map(|(name, _)| name)
+            .collect();
+        let required = permissions::required(&self.enabled_parts(running));
         let missing = match missing_permissions(&api, &required).await {
             Ok(missing) => missing,
             Err(error) => {
@@ -97,17 +126,21 @@ impl Manager {
             add(Finding::warning(
                 Area::Permissions,
                 "those of the controllers' own ServiceAccounts were not checked",
-                "with --use-service-account-credentials, the permissions above are needed by these accounts",
+                "apply the files of rbac/service-account-credentials/",
             ));
         }
         if self.config.leader_election.enabled {
             add(self.check_leader(&api).await);
         }
         if !self.provider.has_cluster_id() {
-            let message = "the provider has no cluster ID";
+            let message = "the provider has no cluster ID: this cluster's objects cannot be distinguished from another cluster's";
             let advice =
-                "set one: this cluster's objects cannot be distinguished from another cluster's";
-            add(Finding::error(Area::Cloud, message, advice));
+                "set one; the manager does not start without, unless --allow-untagged-cloud is set";
+            add(if self.config.generic.allow_untagged_cloud {
+                Finding::warning(Area::Cloud, message, advice)
+            } else {
+                Finding::error(Area::Cloud, message, advice)
+            });
         }
         if missing.iter().any(|permission| permission.is_for_caches()) {
             let advice = "they need the permissions above";
@@ -125,33 +158,69 @@ impl Manager {
         Ok(ApiClient::new((self.clients)(well_known::COMPONENT_MANAGER), options))
     }
 
-    fn enabled_parts(&self) -> EnabledParts {
+    /// Returns the enabled controllers, and for each that cannot run, what to do.
+    fn controllers_to_check(&self) -> Vec<(&'static str, Result<(), &'static str>)> {
         let Self { config, provider, .. } = self;
-        let balancers = provider.load_balancers();
-        let service = self.is_enabled(names::SERVICE_LB) && balancers.is_some();
-        let has_instances = provider.instances().is_some();
-        let controllers = [
-            (names::CLOUD_NODE, has_instances),
-            (names::CLOUD_NODE_LIFECYCLE, has_instances),
-            (names::NODE_ROUTE, self.creates_routes()),
-            (names::SERVICE_LB, service),
-            (names::NODE_IPAM, true),
-        ];
-        let controllers = controllers
-            .into_iter()
-            .filter(|(name, can_run)| *can_run && self.is_enabled(name))
-            .map(|(name, _)| name)
-            .collect();
+        let require = |is_met: bool, advice| if is_met { Ok(()) } else { Err(advice) };
+        let instances = require(
+            provider.instances().is_some(),
+            "the cloud has no service for instances: check the region and the credentials' catalog",
+        );
+        let balancers = require(
+            provider.load_balancers().is_some(),
+            "the cloud has no service for load balancers; exclude the controller with --controllers if Services need none",
+        );
+        let routes = require(
+            provider.routes().is_some(),
+            "the cloud has no routes, or the cloud config names no router; set --configure-cloud-routes=false if pods need none",
+        )
+        .and(require(
+            !config.generic.cluster_cidrs.is_empty(),
+            "set --cluster-cidr, or --configure-cloud-routes=false",
+        ));
+        let ipam = require(config.node_ipam.pools.is_some(), "set --allocate-node-cidrs");
+        let is_enabled = |name: &str| {
+            self.is_enabled(name)
+                && (name != names::NODE_ROUTE || config.route.configure_cloud_routes)
+        };
+        [
+            (names::CLOUD_NODE, instances),
+            (names::CLOUD_NODE_LIFECYCLE, instances),
+            (names::NODE_ROUTE, routes),
+            (names::SERVICE_LB, balancers),
+            (names::NODE_IPAM, ipam),
+        ]
+        .into_iter()
+        .filter(|(name, _)| is_enabled(name))
+        .collect()
+    }
+
+    fn enabled_parts(&self, controllers: BTreeSet<&'static str>) -> EnabledParts {
+        let Self { config, provider, .. } = self;
         let (authentication, has_server) = (&config.authentication, config.serving.port.is_some());
+        // Without a user of its own, the server asks with the pod's account, like the manager.
+        let looks_up_cas = has_server
+            && !authentication.skip_lookup
+            && authentication.kubeconfig.is_none()
+            && (authentication.client_ca_file.is_none()
+                || authentication.requestheader_client_ca_file.is_none());
+        let election = &config.leader_election;
+        let lease = |name: &str| (election.resource_namespace.clone(), name.to_owned());
+        let mut leases = Vec::new();
+        if election.enabled {
+            leases.push(lease(&election.resource_name));
+            leases.extend(self.migration.iter().map(|m| lease(&m.leader_name)));
+        }
         EnabledParts {
+            endpoints: controllers.contains(names::SERVICE_LB)
+                && provider
+                    .load_balancers()
+                    .is_some_and(LoadBalancers::supports_endpoint_backends),
             controllers,
-            endpoints: service && balancers.is_some_and(LoadBalancers::supports_endpoint_backends),
-            lease: config.leader_election.enabled.then(|| {
-                let election = &config.leader_election;
-                (election.resource_namespace.clone(), election.resource_name.clone())
-            }),
-            delegated_auth: has_server,
-            client_ca_lookup: (has_server && !authentication.skip_lookup).then_some(
+            own_accounts: config.generic.use_service_account_credentials,
+            leases,
+            delegated_auth: has_server && authentication.kubeconfig.is_none(),
+            client_ca_lookup: looks_up_cas.then_some(
                 // Otherwise the process ends at the start.
                 if authentication.tolerate_lookup_failure {
                     Severity::Warning
@@ -328,7 +397,7 @@ async fn check_version(api: &ApiClient) -> Finding {
                 Some(minor) if minor < OLDEST_MINOR => Finding::warning(
                     Area::ApiServer,
                     message,
-                    format!("versions before 1.{OLDEST_MINOR} are not tested"),
+                    format!("versions before 1.{OLDEST_MINOR} are not supported"),
                 ),
                 _ => Finding::ok(Area::ApiServer, message),
             }

@@ -21,7 +21,7 @@ const LATE: Duration = Duration::from_secs(40);
 /// on.
 const REFUSING: Duration = Duration::from_secs(3);
 /// How long reads lag behind: a second longer than what was just made is waited for.
-const LAGGING: Duration = Duration::from_secs(3);
+pub(super) const LAGGING: Duration = Duration::from_secs(3);
 /// After this time a change shows everywhere.
 const SHOWN: Duration = Duration::from_secs(20);
 

@@ -13,7 +13,7 @@ use ipnet::IpNet;
 
 use super::{
     account::{Account, THEIR_NETWORK, op},
-    faulty_transport::applies,
+    faulty_transport::{LAGGING, applies},
     mutants::Bug,
 };
 use crate::{config::Settings, provider::AwsProvider};
@@ -88,6 +88,9 @@ impl Case {
         journey.count(true);
         settle(&world, &mut process, self.then).await?;
         journey.count(false);
+        // A new process cannot know what reads do not show yet. It would delete a route again that
+        // is gone already.
+        tokio::time::sleep(LAGGING).await;
         let end = world.describe()?;
         world.place.aws.reset_calls();
         for fresh in [false, true] {
