@@ -343,7 +343,8 @@ impl LoadBalancerReconciler {
                 return Ok(());
             };
             if observed.load_balancer.provisioning_status == ProvisioningStatus::Error {
-                return Err(self.fail_over(op, state, &id).await);
+                let load_balancer = observed.load_balancer.clone();
+                return Err(self.fail_over(op, state, &load_balancer).await);
             }
             self.apply_action(op, state, action).await?;
         }

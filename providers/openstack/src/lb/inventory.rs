@@ -12,7 +12,10 @@ use openstack_api::{
 };
 
 use super::{
-    LoadBalancers, floating_ip_sync, model::ServiceKey, names, ownership::service_ownership,
+    LoadBalancers, floating_ip_sync,
+    model::ServiceKey,
+    names,
+    ownership::{created_at, service_ownership},
     sync_state::retry_delay,
 };
 
@@ -35,15 +38,11 @@ impl Inventory for LoadBalancers {
         let mut owned = Vec::new();
         for load_balancer in &load_balancers {
             if let Some(owner) = self.load_balancer_owner(load_balancer) {
-                let created = load_balancer
-                    .created_at
-                    .as_deref()
-                    .and_then(|at| format!("{at}Z").parse().ok());
                 owned.push(OwnedObject {
                     kind: Arc::from(LOAD_BALANCER),
                     id: load_balancer.id.as_str().into(),
                     owner,
-                    created,
+                    created: created_at(load_balancer),
                 });
             }
         }

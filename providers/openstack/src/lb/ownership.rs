@@ -1,5 +1,6 @@
 //! Ownership of a load balancer and its listeners, by name and tags.
 
+use jiff::Timestamp;
 use openstack_api::octavia::{Listener, LoadBalancer};
 
 use super::{model::ServiceKey, names};
@@ -168,6 +169,13 @@ impl ServiceOwnership {
         }
         tags
     }
+}
+
+/// Returns the creation time of a load balancer, or `None` if Octavia does not report it.
+pub fn created_at(load_balancer: &LoadBalancer) -> Option<Timestamp> {
+    // Octavia's times are in UTC and do not say so.
+    let at = load_balancer.created_at.as_deref()?;
+    format!("{at}Z").parse().ok()
 }
 
 /// Returns true if a load balancer was created for a Service, and not by a user.

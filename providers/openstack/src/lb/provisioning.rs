@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::{
     floating_ip_sync, observe,
+    plan::recovery::{KeepReason, Recovery, RecoveryInput, is_serving, plan_recovery},
     reconcile::{LoadBalancerReconciler, ReconcileStop},
     reconcile_input::ReconcileInput,
     sync_state::{LoadBalancerSyncState, changed_meanwhile},
@@ -125,9 +126,7 @@ impl LoadBalancerReconciler {
         ReconcileStop::Pending(Progress::Pending { after, reason: reason.into() })
     }
 
-    /// Starts the recovery of a load balancer in ERROR. One that has never served is deleted, so
-    /// that the next sync creates it again. One that has served is failed over. Another Service's
-    /// load balancer is recovered by its owner, unless the owner is deleted.
+    /// Starts the recovery of a load balancer in ERROR.
     async fn recover_from_error(
         &self,
         op: &Op,
@@ -135,68 +134,89 @@ impl LoadBalancerReconciler {
         load_balancer: &LoadBalancer,
         state: &mut LoadBalancerSyncState,
     ) -> ReconcileStop {
-        let ownership = self.service_ownership(input, load_balancer);
-        if !ownership.owner && !ownership.is_orphaned_by_owner(load_balancer) {
-            return stop_in_error(&load_balancer.id, ", and another Service's");
-        }
-        let was_served = observe::was_served(input.service);
-        let has_other_tags = ownership.other_service_tags(load_balancer).next().is_some();
-        if was_served || has_other_tags || !ownership.owner {
-            return self.fail_over(op, state, &load_balancer.id).await;
-        }
-        // The tags may be incomplete, so the listeners decide whether it may be deleted.
-        let has_other_services = self
-            .has_other_services(op, &ownership, &load_balancer.id)
-            .await;
-        match has_other_services {
-            Ok(false) => self.delete_failed(op, input, load_balancer, state).await,
-            Ok(true) => self.fail_over(op, state, &load_balancer.id).await,
-            Err(error) => error.into(),
+        match self.plan_recovery(input, load_balancer, state) {
+            Recovery::Replace => match self.replace(op, input, load_balancer, state).await {
+                Ok(()) => stop_in_error(&load_balancer.id, ": it is deleted and created again"),
+                Err(stop) => stop,
+            },
+            Recovery::FailOver => self.fail_over(op, state, load_balancer).await,
+            Recovery::LeaveToOwner => stop_in_error(&load_balancer.id, ", and another Service's"),
+            Recovery::Keep(reason) => stop_in_error(&load_balancer.id, &format!(": {reason}")),
         }
     }
 
+    /// Plans what is done with a load balancer in ERROR.
+    pub(super) fn plan_recovery(
+        &self,
+        input: &ReconcileInput<'_>,
+        load_balancer: &LoadBalancer,
+        state: &LoadBalancerSyncState,
+    ) -> Recovery {
+        let created_id = state.created_id.as_deref();
+        plan_recovery(&RecoveryInput {
+            load_balancer,
+            ownership: &self.service_ownership(input, load_balancer),
+            was_served: observe::was_served(input.service),
+            description: &input.desired.description,
+            tags: self.features.tags,
+            service_created: input.service.created,
+            is_own_creation: created_id == Some(&*load_balancer.id),
+        })
+    }
+
     /// Deletes a load balancer whose creation failed. The next sync creates it again.
-    async fn delete_failed(
+    async fn replace(
         &self,
         op: &Op,
         input: &ReconcileInput<'_>,
         load_balancer: &LoadBalancer,
         state: &mut LoadBalancerSyncState,
-    ) -> ReconcileStop {
+    ) -> Result<(), ReconcileStop> {
         let api = self.api(op);
+        let id = &load_balancer.id;
+        // The tags may be incomplete, so the listeners decide whether it may be deleted.
+        let ownership = self.service_ownership(input, load_balancer);
+        if self.has_other_services(op, &ownership, id).await? {
+            return Err(self.fail_over(op, state, load_balancer).await);
+        }
+        // It may have been repaired since it was read.
+        let current = api.load_balancer(id).await?;
+        let may_delete = current.is_some_and(|current| {
+            current.provisioning_status == ProvisioningStatus::Error
+                && self.plan_recovery(input, &current, state) == Recovery::Replace
+        });
+        state.invalidate();
+        if !may_delete {
+            return Err(changed_meanwhile().into());
+        }
         let reason = "it could not be created";
         op.event(
             EventType::Warning,
             "LoadBalancerCreateFailed",
-            &format!("load balancer {} {reason}", load_balancer.id),
+            &format!("load balancer {id} {reason}"),
         );
-        state.invalidate();
         if !input.desired.floating_ip.keep
             && let Some(port) = &load_balancer.vip_port_id
-            && let Err(error) = floating_ip_sync::release(api, port).await
         {
-            return error.into();
+            floating_ip_sync::release(api, port).await?;
         }
-        match api
-            .delete_load_balancer(&load_balancer.id, true, reason)
-            .await
-        {
-            Ok(()) => {
-                state.replaced_failed = true;
-                stop_in_error(&load_balancer.id, ": it is deleted and created again")
-            }
-            Err(error) => error.into(),
-        }
+        api.delete_load_balancer(id, true, reason).await?;
+        state.replaced_failed = true;
+        Ok(())
     }
 
-    /// Fails over a load balancer in ERROR, unless that was done recently. Octavia accepts no other
-    /// change of it except its deletion.
+    /// Fails over a load balancer in ERROR, unless that was done recently or it still serves.
+    /// Octavia accepts no other change of it except its deletion.
     pub(super) async fn fail_over(
         &self,
         op: &Op,
         state: &mut LoadBalancerSyncState,
-        id: &str,
+        load_balancer: &LoadBalancer,
     ) -> ReconcileStop {
+        let id = &*load_balancer.id;
+        if is_serving(load_balancer) {
+            return stop_in_error(id, &format!(": {}", KeepReason::Serves));
+        }
         let is_too_early = state
             .failed_over
             .is_some_and(|at| at.elapsed() < MIN_FAILOVER_INTERVAL);

@@ -184,6 +184,8 @@ pub(super) struct LoadBalancerSyncState {
     pub(super) unfinished: bool,
     /// `None` unless the load balancer is pending.
     pending: Option<PendingSince>,
+    /// ID of the load balancer that this process created for the Service.
+    pub(super) created_id: Option<Box<str>>,
     /// Time of the last failover.
     pub(super) failed_over: Option<Instant>,
     /// True when this sync deleted the load balancer because its creation had failed. The Service

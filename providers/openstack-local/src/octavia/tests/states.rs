@@ -172,6 +172,7 @@ fn a_failed_change_ends_in_error_which_can_be_deleted_or_failed_over() {
     });
     let web = cloud.web();
     assert_eq!(states(&mut cloud, &web), ["ERROR"; 3]);
+    assert_eq!(cloud.lb(&web.lb)["operating_status"], "OFFLINE", "it has never worked");
     let below = (409, format!("Load Balancer {} is immutable and cannot be updated.", web.lb));
     assert_eq!(refusal(cloud.post_member(&web.pool, member(3))), below);
     let whole = (409, format!("Invalid state ERROR of loadbalancer resource {}", web.lb));
@@ -188,9 +189,24 @@ fn a_failed_change_ends_in_error_which_can_be_deleted_or_failed_over() {
         .unwrap();
     cloud.rest();
     assert_eq!(cloud.lb(&web.lb)["provisioning_status"], "ACTIVE", "failures are used up");
+    assert_eq!(cloud.lb(&web.lb)["operating_status"], "ONLINE");
+
+    cloud.settings(|settings| settings.failures = 1);
+    cloud.put_lb(&web.lb, json!({"name": "x"})).unwrap();
+    cloud.rest();
+    let lb = cloud.lb(&web.lb);
+    assert_eq!(
+        (&lb["provisioning_status"], &lb["operating_status"]),
+        (&json!("ERROR"), &json!("ONLINE")),
+        "a change that failed does not stop it"
+    );
 
     force_error(&mut cloud.state, &web.lb).unwrap();
-    assert_eq!(cloud.lb(&web.lb)["provisioning_status"], "ERROR");
+    let lb = cloud.lb(&web.lb);
+    assert_eq!(
+        (&lb["provisioning_status"], &lb["operating_status"]),
+        (&json!("ERROR"), &json!("ERROR"))
+    );
     cloud
         .run(|state, ctx| load_balancers::delete(state, ctx, &web.lb, true))
         .unwrap();

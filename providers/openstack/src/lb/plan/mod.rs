@@ -7,6 +7,7 @@ mod action;
 pub mod floating_ip;
 mod listeners;
 mod pools;
+pub mod recovery;
 mod renames;
 
 use std::collections::BTreeSet;

@@ -4,6 +4,7 @@ mod behaviour;
 mod counts;
 mod fixture;
 mod groups;
+mod in_error;
 mod properties;
 mod renamed;
 mod shared_reads;
