@@ -10,11 +10,11 @@ use openstack_api::{
 };
 
 use super::{
-    annotations, floating_ip_sync,
+    floating_ip_sync,
     model::ServiceKey,
     names,
     observe::{self, LoadBalancerQuery},
-    ownership::{ServiceOwnership, is_made_for_services, service_ownership},
+    ownership::{ServiceOwnership, created_at, is_made_for_services, service_ownership},
     plan,
     reconcile::{LoadBalancerReconciler, ReconcileStop},
     sync_state::LoadBalancerSyncState,
@@ -75,17 +75,7 @@ impl LoadBalancerReconciler {
                         .delete_from_load_balancer(op, input, state, load_balancer)
                         .await?;
                 }
-                // A Service that never had a load balancer is skipped: a floating IP with this
-                // description may have been kept from an earlier Service of the same name.
-                None if !input.keep_floating_ip && shows_load_balancer(input.service) => {
-                    let description = names::floating_ip_description(
-                        &self.cluster,
-                        &owner.namespace,
-                        &owner.name,
-                    );
-                    floating_ip_sync::release_leftover(api, &description).await?;
-                }
-                None => {}
+                None => self.release_leftover(op, input).await?,
             }
         }
         let group = names::security_group(&owner.uid, &owner.namespace, &owner.name);
@@ -97,6 +87,24 @@ impl LoadBalancerReconciler {
             Progress::Done => Ok(()),
             pending @ Progress::Pending { .. } => Err(ReconcileStop::Pending(pending)),
         }
+    }
+
+    /// Deletes the floating IP of a Service whose load balancer is already deleted. A Service that
+    /// shows no address is skipped: a floating IP with this description may have been kept from an
+    /// earlier Service of the same name.
+    async fn release_leftover(
+        &self,
+        op: &Op,
+        input: &DeleteInput<'_>,
+    ) -> Result<(), ReconcileStop> {
+        let addresses = observe::shown_addresses(input.service);
+        if input.keep_floating_ip || addresses.is_empty() {
+            return Ok(());
+        }
+        let ServiceKey { namespace, name, .. } = input.owner;
+        let description = names::floating_ip_description(&self.cluster, namespace, name);
+        floating_ip_sync::release_leftover(self.api(op), &description, &addresses).await?;
+        Ok(())
     }
 
     /// Returns true unless a security group's description names another cluster.
@@ -138,6 +146,13 @@ impl LoadBalancerReconciler {
             .tags
             .iter()
             .any(|tag| ownership.is_own_tag(tag));
+        if *load_balancer.name == *ownership.name && is_of_namesake(input, &load_balancer, state) {
+            let note = format!(
+                "load balancer {id} is older than the Service, which shows no address, and is not deleted"
+            );
+            op.event(EventType::Warning, "LoadBalancerOfOtherCluster", &note);
+            return Ok(false);
+        }
         let cluster = names::cluster_of(&load_balancer.name);
         if !ownership.owner && !has_own_tag && !cluster.is_empty() && cluster != &*self.cluster {
             let note =
@@ -237,7 +252,7 @@ impl LoadBalancerReconciler {
         if !input.keep_floating_ip
             && let Some(port) = &observed.load_balancer.vip_port_id
         {
-            floating_ip_sync::release(api, port).await?;
+            floating_ip_sync::release(api, port, None).await?;
         }
         let id = observed.load_balancer.id.clone();
         // Octavia deletes the children of a load balancer in ERROR only together with it.
@@ -351,10 +366,16 @@ impl LoadBalancerReconciler {
     }
 }
 
-/// Returns true if a Service had a load balancer, according to its status and annotations.
-fn shows_load_balancer(service: &ServiceView) -> bool {
-    observe::was_served(service)
-        || service
-            .annotations
-            .contains_key(&*annotations::LOAD_BALANCER_ID.key())
+/// Returns true if a load balancer with the name of a Service is older than the Service, which has
+/// never been served by it. It was created for another Service of the same name in a cluster of the
+/// same name. The annotations prove nothing, because they are part of a copy of the Service.
+fn is_of_namesake(
+    input: &DeleteInput<'_>,
+    load_balancer: &LoadBalancer,
+    state: &LoadBalancerSyncState,
+) -> bool {
+    let is_newer = created_at(load_balancer).is_some_and(|at| at >= input.service.created);
+    !observe::shows_address(input.service)
+        && state.created_id.as_deref() != Some(&*load_balancer.id)
+        && !is_newer
 }

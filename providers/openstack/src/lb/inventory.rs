@@ -99,7 +99,9 @@ impl LoadBalancers {
         check_owner(object, self.load_balancer_owner(&load_balancer).as_ref())?;
         self.check_listeners(op, object, &load_balancer).await?;
         if let Some(port) = &load_balancer.vip_port_id {
-            floating_ip_sync::release(api, port).await?;
+            // After the cluster was renamed, the former name's floating IP stays.
+            let cluster = Some(&*self.reconciler.cluster);
+            floating_ip_sync::release(api, port, cluster).await?;
         }
         let reason = "its Service does not exist";
         match api

@@ -198,7 +198,7 @@ impl LoadBalancerReconciler {
         if !input.desired.floating_ip.keep
             && let Some(port) = &load_balancer.vip_port_id
         {
-            floating_ip_sync::release(api, port).await?;
+            floating_ip_sync::release(api, port, None).await?;
         }
         api.delete_load_balancer(id, true, reason).await?;
         state.replaced_failed = true;

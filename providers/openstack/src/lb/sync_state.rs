@@ -213,6 +213,7 @@ impl LoadBalancerSyncState {
     /// Returns the part that the next attempt to delete the Service still needs.
     pub(super) fn after_failed_deletion(self) -> Self {
         Self {
+            created_id: self.created_id,
             failed_over: self.failed_over,
             deleting_id: self.deleting_id,
             ..Self::default()

@@ -5,6 +5,7 @@ mod counts;
 mod fixture;
 mod groups;
 mod in_error;
+mod namesakes;
 mod properties;
 mod renamed;
 mod shared_reads;

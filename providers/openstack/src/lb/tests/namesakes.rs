@@ -1,0 +1,87 @@
+//! Another cluster of the same name with a Service of the same name: what is its own stays.
+
+use ccm_core::{
+    k8s::{LbIngress, LbStatus, ServiceView},
+    provider::{Inventory as _, Progress},
+};
+
+use super::fixture::{Fixture, service, with};
+
+/// The other cluster's Service: newer, and without an address.
+fn namesake(of: &ServiceView) -> ServiceView {
+    ServiceView {
+        uid: "uid-namesake".into(),
+        created: jiff::Timestamp::MAX,
+        status: LbStatus::default(),
+        ..of.clone()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_was_never_served_leaves_the_balancer_of_its_namesake() {
+    let rig = Fixture::new(1).await;
+    let web = rig.settle(&service("web", &[80])).await;
+    let before = rig.everything();
+    // With the annotations of the first one, too.
+    for never_served in [namesake(&service("web", &[80])), namesake(&web)] {
+        rig.remove(&never_served).await;
+        assert_eq!(rig.everything(), before);
+    }
+    assert_eq!(rig.reasons(), ["LoadBalancerOfOtherCluster"; 2]);
+    // What it has served may be older: it was taken over.
+    rig.remove(&ServiceView { status: web.status.clone(), ..namesake(&web) })
+        .await;
+    assert!(rig.lbs().is_empty() && rig.floating_ips().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_without_a_balancer_leaves_the_floating_ip_that_its_namesake_kept() {
+    let rig = Fixture::new(1).await;
+    let kept = rig
+        .settle(&with(service("web", &[80]), "keep-floatingip", "true"))
+        .await;
+    rig.remove(&kept).await;
+    let address = rig.floating_ips()[0].floating_ip_address.unwrap();
+    let showing = |address: &str| ServiceView {
+        status: LbStatus {
+            ingress: vec![LbIngress { ip: address.parse().ok(), ..LbIngress::default() }],
+        },
+        ..namesake(&service("web", &[80]))
+    };
+    rig.remove(&showing("203.0.113.250")).await;
+    rig.remove(&with(namesake(&service("web", &[80])), "load-balancer-id", "gone"))
+        .await;
+    assert_eq!(rig.floating_ips().len(), 1, "it is another Service's");
+    rig.remove(&showing(&address.to_string())).await;
+    assert!(rig.floating_ips().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orphan_is_deleted_without_the_floating_ip_of_another_cluster() {
+    for (cluster, left) in [("c2", 1), ("c1", 0)] {
+        let rig = Fixture::new(1).await;
+        rig.settle(&service("web", &[80])).await;
+        let id = rig.floating_ips()[0].id.clone();
+        rig.change(|state, _| {
+            state.neutron.floating_ips.update(&id, |row| {
+                row.standard.description = format!(
+                    "Floating IP for Kubernetes external service ns/web from cluster {cluster}"
+                );
+            })
+        })
+        .await;
+        let owned = rig.balancers.list_owned(&rig.op()).await.unwrap();
+        for _ in 0..20 {
+            match rig
+                .balancers
+                .delete_owned(&rig.op(), &owned[0])
+                .await
+                .unwrap()
+            {
+                Progress::Done => break,
+                Progress::Pending { after, .. } => tokio::time::sleep(after).await,
+            }
+        }
+        assert_eq!((rig.lbs().len(), rig.floating_ips().len()), (0, left), "{cluster}");
+    }
+}
