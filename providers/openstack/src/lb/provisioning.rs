@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ccm_core::provider::{CloudError, EventType, Op, Progress};
+use http::StatusCode;
 use openstack_api::octavia::{LoadBalancer, ProvisioningStatus};
 use tokio::time::Instant;
 
@@ -13,10 +14,13 @@ use super::{
     reconcile_input::ReconcileInput,
     sync_state::{LoadBalancerSyncState, changed_meanwhile},
 };
-use crate::lb::status_poller::StatusQuery;
+use crate::{
+    client::{ErrorClass, OpenStackError},
+    lb::status_poller::StatusQuery,
+};
 
 /// Minimum interval between two failovers of a load balancer. If one did not repair it, another
-/// seldom does.
+/// seldom does. It is also the interval between two attempts while Octavia does not allow it.
 const MIN_FAILOVER_INTERVAL: Duration = Duration::from_secs(1800);
 
 impl LoadBalancerReconciler {
@@ -217,9 +221,12 @@ impl LoadBalancerReconciler {
         if is_serving(load_balancer) {
             return stop_in_error(id, &format!(": {}", KeepReason::Serves));
         }
-        let is_too_early = state
-            .failed_over
-            .is_some_and(|at| at.elapsed() < MIN_FAILOVER_INTERVAL);
+        let is_recent =
+            |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < MIN_FAILOVER_INTERVAL);
+        if is_recent(state.failover_denied) {
+            return stop_as_denied(id);
+        }
+        let is_too_early = is_recent(state.failed_over);
         if !self.features.failover || is_too_early {
             return stop_in_error(id, "");
         }
@@ -239,9 +246,31 @@ impl LoadBalancerReconciler {
                 state.record_own_change(self.sync_states.rounds.now());
                 self.stop_as_pending(op, state, &format!("load balancer {id} is failed over"))
             }
+            Err(error) if is_denied(&error) => {
+                state.failover_denied = Some(Instant::now());
+                stop_as_denied(id)
+            }
             Err(error) => error.into(),
         }
     }
+}
+
+/// Returns true if Octavia itself says that this user may not fail over load balancers.
+fn is_denied(error: &OpenStackError) -> bool {
+    error.class() == ErrorClass::Denied
+        && error
+            .response()
+            .is_some_and(|response| response.status == StatusCode::FORBIDDEN)
+}
+
+/// Builds the error for a load balancer in ERROR that this user may not fail over.
+fn stop_as_denied(id: &str) -> ReconcileStop {
+    stop_in_error(
+        id,
+        &format!(
+            ", and Octavia does not allow this user to fail it over; an administrator can, with \"openstack loadbalancer failover {id}\""
+        ),
+    )
 }
 
 /// Builds the error for a load balancer in ERROR. The message ends with `details`.

@@ -188,6 +188,8 @@ pub(super) struct LoadBalancerSyncState {
     pub(super) created_id: Option<Box<str>>,
     /// Time of the last failover.
     pub(super) failed_over: Option<Instant>,
+    /// Time when Octavia last did not allow a failover.
+    pub(super) failover_denied: Option<Instant>,
     /// True when this sync deleted the load balancer because its creation had failed. The Service
     /// may still name its ID.
     pub(super) replaced_failed: bool,
@@ -215,6 +217,7 @@ impl LoadBalancerSyncState {
         Self {
             created_id: self.created_id,
             failed_over: self.failed_over,
+            failover_denied: self.failover_denied,
             deleting_id: self.deleting_id,
             ..Self::default()
         }

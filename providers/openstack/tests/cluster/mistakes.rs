@@ -228,7 +228,11 @@ pub(crate) async fn trouble_of_load_balancers_is_told_and_heals(
     stage.served(&["unlucky"]).await?;
     stage.holds(&["default/unlucky: is ACTIVE"]).await?;
 
-    // One that served is failed over, with its address.
+    // One that served is failed over, with its address, where that is allowed.
+    stage
+        .cloud
+        .octavia(|octavia| octavia.failover_needs_admin = false)
+        .await?;
     let address = stage.address("many").await?;
     let break_it = |state: &mut openstack_local::state::CloudState,
                     _: &openstack_local::state::RequestContext| {

@@ -69,6 +69,7 @@ fn a_change_below_locks_everything_above() {
 #[test]
 fn whoever_comes_meanwhile_is_refused() {
     let mut cloud = Cloud::new();
+    cloud.settings(|settings| settings.failover_needs_admin = false);
     let web = cloud.web();
     let member_id = id(&cloud.members(&web.pool)[0]);
     cloud
@@ -169,6 +170,7 @@ fn a_failed_change_ends_in_error_which_can_be_deleted_or_failed_over() {
     let mut cloud = Cloud::new();
     cloud.settings(|settings| {
         (settings.failure, settings.failures) = (Outcome::LoadBalancerFails, 2);
+        settings.failover_needs_admin = false;
     });
     let web = cloud.web();
     assert_eq!(states(&mut cloud, &web), ["ERROR"; 3]);
@@ -212,6 +214,23 @@ fn a_failed_change_ends_in_error_which_can_be_deleted_or_failed_over() {
         .unwrap();
     cloud.rest();
     assert!(cloud.state.octavia.load_balancers.is_empty());
+}
+
+#[test]
+fn only_an_administrator_fails_over_unless_the_settings_allow_it() {
+    let mut cloud = Cloud::new();
+    let web = cloud.web();
+    let text = "Policy does not allow this request to be performed.".to_owned();
+    let mut failover =
+        |cloud: &mut Cloud| cloud.run(|state, ctx| load_balancers::failover(state, ctx, &web.lb));
+    assert_eq!(refusal(failover(&mut cloud)), (403, text));
+    assert_eq!(cloud.lb(&web.lb)["provisioning_status"], "ACTIVE");
+    cloud.ctx.admin = true;
+    failover(&mut cloud).unwrap();
+    cloud.rest();
+    cloud.ctx.admin = false;
+    cloud.settings(|settings| settings.failover_needs_admin = false);
+    failover(&mut cloud).unwrap();
 }
 
 /// A pool can be in `ERROR` while its load balancer goes on; then its members are locked.

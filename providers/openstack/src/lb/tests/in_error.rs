@@ -1,5 +1,7 @@
 //! Load balancers in ERROR: when one is deleted or failed over, and when it is only reported.
 
+use std::time::Duration;
+
 use ccm_core::{
     k8s::ServiceView,
     provider::{LoadBalancers, ReadMode},
@@ -119,4 +121,41 @@ async fn a_balancer_in_error_that_still_serves_is_not_failed_over() {
         assert!(error.contains(&id) && error.contains("it still serves"), "{error}");
     }
     assert_eq!((failovers(&rig), rig.listeners().len()), (0, 2));
+}
+
+/// As by Octavia's default policy.
+#[tokio::test(start_paused = true)]
+async fn a_failover_that_is_not_allowed_is_not_tried_again_soon_and_stops_no_deletion() {
+    let rig = Fixture::new(1).await;
+    rig.octavia(|settings| settings.failover_needs_admin = true)
+        .await;
+    let (first, second) = shared(&rig).await;
+    break_it(&rig).await;
+    let id = rig.the_lb().id;
+    rig.requests();
+    let next_step = format!("openstack loadbalancer failover {id}");
+    let started = tokio::time::Instant::now();
+    let error = rig.try_settle(&first, 20).await.unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(1800));
+    assert!(error.contains(&next_step) && error.contains("is in error"), "{error}");
+    assert_eq!(failovers(&rig), 1);
+    // Its part of what stays cannot be removed. The interval also applies to the deletion.
+    for _ in 0..3 {
+        let error = rig.delete(&first).await.unwrap_err().to_string();
+        assert!(error.contains(&next_step), "{error}");
+    }
+    assert_eq!((failovers(&rig), rig.listeners().len()), (0, 2));
+    // Once an administrator has allowed it, it is tried after the interval.
+    rig.octavia(|settings| settings.failover_needs_admin = false)
+        .await;
+    tokio::time::sleep(Duration::from_secs(1800)).await;
+    rig.remove(&first).await;
+    assert_eq!((failovers(&rig), rig.listeners().len()), (1, 1));
+    // A whole one is deleted without.
+    rig.octavia(|settings| settings.failover_needs_admin = true)
+        .await;
+    break_it(&rig).await;
+    rig.requests();
+    rig.remove(&second).await;
+    assert_eq!((failovers(&rig), rig.lbs().len(), rig.floating_ips().len()), (0, 0, 0));
 }
