@@ -221,7 +221,7 @@ fn only_an_administrator_fails_over_unless_the_settings_allow_it() {
     let mut cloud = Cloud::new();
     let web = cloud.web();
     let text = "Policy does not allow this request to be performed.".to_owned();
-    let mut failover =
+    let failover =
         |cloud: &mut Cloud| cloud.run(|state, ctx| load_balancers::failover(state, ctx, &web.lb));
     assert_eq!(refusal(failover(&mut cloud)), (403, text));
     assert_eq!(cloud.lb(&web.lb)["provisioning_status"], "ACTIVE");

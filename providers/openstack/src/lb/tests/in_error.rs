@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use ccm_core::{
-    k8s::ServiceView,
-    provider::{LoadBalancers, ReadMode},
-};
+use ccm_core::{k8s::ServiceView, provider::ReadMode};
 use openstack_api::octavia::{LoadBalancer, OperatingStatus, ProvisioningStatus};
 use openstack_local::{
     octavia::rows::{LoadBalancerRow, Outcome},
