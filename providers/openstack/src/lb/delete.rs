@@ -4,6 +4,7 @@ use ccm_core::{
     k8s::ServiceView,
     provider::{CloudError, EventType, Op, Progress},
 };
+use jiff::{SignedDuration, Timestamp};
 use openstack_api::{
     neutron::SecurityGroup,
     octavia::{LoadBalancer, ProvisioningStatus},
@@ -20,6 +21,10 @@ use super::{
     sync_state::LoadBalancerSyncState,
 };
 use crate::{client::OpenStackError, lb::observed::ObservedLoadBalancer};
+
+/// Difference between the clocks of the cloud and of the API server up to which an object of the
+/// cloud may appear to be older than its Service. It also covers times that are cut to seconds.
+const MAX_CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_secs(60);
 
 /// Input of a deletion.
 pub(super) struct DeleteInput<'a> {
@@ -148,7 +153,7 @@ impl LoadBalancerReconciler {
             .any(|tag| ownership.is_own_tag(tag));
         if *load_balancer.name == *ownership.name && is_of_namesake(input, &load_balancer, state) {
             let note = format!(
-                "load balancer {id} is older than the Service, which shows no address, and is not deleted"
+                "load balancer {id} is not shown to be newer than the Service, which shows no address, and is not deleted"
             );
             op.event(EventType::Warning, "LoadBalancerOfOtherCluster", &note);
             return Ok(false);
@@ -366,16 +371,20 @@ impl LoadBalancerReconciler {
     }
 }
 
-/// Returns true if a load balancer with the name of a Service is older than the Service, which has
-/// never been served by it. It was created for another Service of the same name in a cluster of the
-/// same name. The annotations prove nothing, because they are part of a copy of the Service.
+/// Returns true if a load balancer with the name of a Service is not shown to be newer than the
+/// Service, which has never been served by it. It may have been created for another Service of the
+/// same name in a cluster of the same name. The annotations prove nothing, because they are part of a copy of the Service.
 fn is_of_namesake(
     input: &DeleteInput<'_>,
     load_balancer: &LoadBalancer,
     state: &LoadBalancerSyncState,
 ) -> bool {
-    let is_newer = created_at(load_balancer).is_some_and(|at| at >= input.service.created);
     !observe::shows_address(input.service)
         && state.created_id.as_deref() != Some(&*load_balancer.id)
-        && !is_newer
+        && !is_created_since(created_at(load_balancer), input.service.created)
+}
+
+/// Returns true if an object was created when the Service existed, as far as the clocks can tell.
+fn is_created_since(at: Option<Timestamp>, service_created: Timestamp) -> bool {
+    at.is_some_and(|at| at.duration_since(service_created) >= -MAX_CLOCK_DIFFERENCE)
 }

@@ -60,8 +60,12 @@ pub(super) fn shows_address(service: &ServiceView) -> bool {
     !service.status.ingress.is_empty()
 }
 
-/// Returns the addresses that a Service shows in its status and its annotation.
+/// Returns the addresses that a Service shows in its status and its annotation. The annotation may
+/// be part of a copy, so alone it counts for nothing.
 pub(super) fn shown_addresses(service: &ServiceView) -> Vec<IpAddr> {
+    if !shows_address(service) {
+        return Vec::new();
+    }
     let annotated = service
         .annotations
         .get(&*annotations::LOAD_BALANCER_ADDRESS.key())

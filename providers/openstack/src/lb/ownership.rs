@@ -173,9 +173,12 @@ impl ServiceOwnership {
 
 /// Returns the creation time of a load balancer, or `None` if Octavia does not report it.
 pub fn created_at(load_balancer: &LoadBalancer) -> Option<Timestamp> {
-    // Octavia's times are in UTC and do not say so.
-    let at = load_balancer.created_at.as_deref()?;
-    format!("{at}Z").parse().ok()
+    parse_time(load_balancer.created_at.as_deref()?)
+}
+
+/// Parses a time of Octavia. Without a time zone it is in UTC.
+pub fn parse_time(time: &str) -> Option<Timestamp> {
+    time.parse().ok().or_else(|| format!("{time}Z").parse().ok())
 }
 
 /// Returns true if a load balancer was created for a Service, and not by a user.

@@ -34,6 +34,28 @@ async fn a_service_that_was_never_served_leaves_the_balancer_of_its_namesake() {
     assert!(rig.lbs().is_empty() && rig.floating_ips().is_empty());
 }
 
+/// The clock of the cloud is behind that of the API server. Some clouds report the time zone.
+#[tokio::test(start_paused = true)]
+async fn a_balancer_that_appears_to_be_a_little_older_is_deleted_with_its_service() {
+    for (seconds, zone, left) in [(60, "", 0), (60, "Z", 0), (61, "", 1), (61, "+00:00", 1)] {
+        let rig = Fixture::new(1).await;
+        rig.settle(&service("web", &[80])).await;
+        let lb = rig.the_lb();
+        let at = lb.created_at.unwrap();
+        let created: jiff::Timestamp = format!("{at}Z").parse().unwrap();
+        rig.change(|state, _| {
+            state.octavia.load_balancers.update(&lb.id, |row| {
+                row.body.created_at = Some(format!("{at}{zone}"));
+            });
+        })
+        .await;
+        let created = created + jiff::SignedDuration::from_secs(seconds);
+        rig.remove(&ServiceView { created, ..namesake(&service("web", &[80])) })
+            .await;
+        assert_eq!(rig.lbs().len(), left, "{seconds} s, {zone:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_service_without_a_balancer_leaves_the_floating_ip_that_its_namesake_kept() {
     let rig = Fixture::new(1).await;
@@ -49,6 +71,8 @@ async fn a_service_without_a_balancer_leaves_the_floating_ip_that_its_namesake_k
         ..namesake(&service("web", &[80]))
     };
     rig.remove(&showing("203.0.113.250")).await;
+    rig.remove(&with(namesake(&kept), "keep-floatingip", "false"))
+        .await;
     rig.remove(&with(namesake(&service("web", &[80])), "load-balancer-id", "gone"))
         .await;
     assert_eq!(rig.floating_ips().len(), 1, "it is another Service's");
