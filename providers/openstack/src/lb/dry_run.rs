@@ -81,7 +81,7 @@ impl LoadBalancerReconciler {
         match &load_balancer.provisioning_status {
             ProvisioningStatus::Active => {}
             ProvisioningStatus::Error => {
-                let recovery = self.plan_recovery(input, load_balancer, state);
+                let recovery = self.plan_recovery(op, input, load_balancer, state).await?;
                 changes.push(recovery_change(recovery, &load_balancer.id));
             }
             pending => changes.push(planned_change("wait", &load_balancer.id, pending.as_str())),
@@ -142,7 +142,9 @@ fn recovery_change(recovery: Recovery, id: &str) -> PlannedChange {
         Recovery::LeaveToOwner => {
             planned_change("wait", id, "it is in error, and another Service's")
         }
-        Recovery::Keep(reason) => planned_change("wait", id, &format!("it is in error: {reason}")),
+        Recovery::Keep(reason) => {
+            planned_change("wait", id, &format!("it is in error: {}", reason.describe(id)))
+        }
     }
 }
 

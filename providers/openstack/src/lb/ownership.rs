@@ -178,7 +178,9 @@ pub fn created_at(load_balancer: &LoadBalancer) -> Option<Timestamp> {
 
 /// Parses a time of Octavia. Without a time zone it is in UTC.
 pub fn parse_time(time: &str) -> Option<Timestamp> {
-    time.parse().ok().or_else(|| format!("{time}Z").parse().ok())
+    time.parse()
+        .ok()
+        .or_else(|| format!("{time}Z").parse().ok())
 }
 
 /// Returns true if a load balancer was created for a Service, and not by a user.

@@ -9,7 +9,9 @@ use tokio::time::Instant;
 
 use super::{
     floating_ip_sync, observe,
-    plan::recovery::{KeepReason, Recovery, RecoveryInput, is_serving, plan_recovery},
+    plan::recovery::{
+        KeepReason, Recovery, RecoveryInput, failover_command, is_serving, plan_recovery,
+    },
     reconcile::{LoadBalancerReconciler, ReconcileStop},
     reconcile_input::ReconcileInput,
     sync_state::{LoadBalancerSyncState, changed_meanwhile},
@@ -138,26 +140,32 @@ impl LoadBalancerReconciler {
         load_balancer: &LoadBalancer,
         state: &mut LoadBalancerSyncState,
     ) -> ReconcileStop {
-        match self.plan_recovery(input, load_balancer, state) {
+        let recovery = match self.plan_recovery(op, input, load_balancer, state).await {
+            Ok(recovery) => recovery,
+            Err(error) => return error.into(),
+        };
+        match recovery {
             Recovery::Replace => match self.replace(op, input, load_balancer, state).await {
                 Ok(()) => stop_in_error(&load_balancer.id, ": it is deleted and created again"),
                 Err(stop) => stop,
             },
             Recovery::FailOver => self.fail_over(op, state, load_balancer).await,
             Recovery::LeaveToOwner => stop_in_error(&load_balancer.id, ", and another Service's"),
-            Recovery::Keep(reason) => stop_in_error(&load_balancer.id, &format!(": {reason}")),
+            Recovery::Keep(reason) => stop_to_keep(&load_balancer.id, reason),
         }
     }
 
-    /// Plans what is done with a load balancer in ERROR.
-    pub(super) fn plan_recovery(
+    /// Plans what is done with a load balancer in ERROR. Whether it has a floating IP is read only
+    /// if that matters.
+    pub(super) async fn plan_recovery(
         &self,
+        op: &Op,
         input: &ReconcileInput<'_>,
         load_balancer: &LoadBalancer,
         state: &LoadBalancerSyncState,
-    ) -> Recovery {
+    ) -> Result<Recovery, OpenStackError> {
         let created_id = state.created_id.as_deref();
-        plan_recovery(&RecoveryInput {
+        let mut recovery_input = RecoveryInput {
             load_balancer,
             ownership: &self.service_ownership(input, load_balancer),
             was_served: observe::was_served(input.service),
@@ -165,7 +173,19 @@ impl LoadBalancerReconciler {
             tags: self.features.tags,
             service_created: input.service.created,
             is_own_creation: created_id == Some(&*load_balancer.id),
-        })
+            has_floating_ip: false,
+        };
+        let recovery = plan_recovery(&recovery_input);
+        if recovery != Recovery::Replace || recovery_input.is_own_creation {
+            return Ok(recovery);
+        }
+        if let Some(port) = &load_balancer.vip_port_id {
+            let floating_ips = self.api(op).floating_ips(&[("port_id", port)]).await?;
+            recovery_input.has_floating_ip = floating_ips
+                .iter()
+                .any(|floating_ip| floating_ip.port_id.as_deref() == Some(&**port));
+        }
+        Ok(plan_recovery(&recovery_input))
     }
 
     /// Deletes a load balancer whose creation failed. The next sync creates it again.
@@ -185,10 +205,13 @@ impl LoadBalancerReconciler {
         }
         // It may have been repaired since it was read.
         let current = api.load_balancer(id).await?;
-        let may_delete = current.is_some_and(|current| {
-            current.provisioning_status == ProvisioningStatus::Error
-                && self.plan_recovery(input, &current, state) == Recovery::Replace
-        });
+        let may_delete = match current {
+            Some(current) if current.provisioning_status == ProvisioningStatus::Error => {
+                let recovery = self.plan_recovery(op, input, &current, state).await?;
+                recovery == Recovery::Replace
+            }
+            _ => false,
+        };
         state.invalidate();
         if !may_delete {
             return Err(changed_meanwhile().into());
@@ -209,7 +232,8 @@ impl LoadBalancerReconciler {
         Ok(())
     }
 
-    /// Fails over a load balancer in ERROR, unless that was done recently or it still serves.
+    /// Fails over a load balancer in ERROR, unless that was done recently or Octavia reports that it
+    /// serves.
     /// Octavia accepts no other change of it except its deletion.
     pub(super) async fn fail_over(
         &self,
@@ -219,7 +243,7 @@ impl LoadBalancerReconciler {
     ) -> ReconcileStop {
         let id = &*load_balancer.id;
         if is_serving(load_balancer) {
-            return stop_in_error(id, &format!(": {}", KeepReason::Serves));
+            return stop_to_keep(id, KeepReason::Serves);
         }
         let is_recent =
             |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < MIN_FAILOVER_INTERVAL);
@@ -265,12 +289,18 @@ fn is_denied(error: &OpenStackError) -> bool {
 
 /// Builds the error for a load balancer in ERROR that this user may not fail over.
 fn stop_as_denied(id: &str) -> ReconcileStop {
+    let command = failover_command(id);
     stop_in_error(
         id,
         &format!(
-            ", and Octavia does not allow this user to fail it over; an administrator can, with \"openstack loadbalancer failover {id}\""
+            ", and Octavia does not allow this user to fail it over; an administrator can, with \"{command}\""
         ),
     )
+}
+
+/// Builds the error for a load balancer in ERROR that is neither deleted nor failed over.
+fn stop_to_keep(id: &str, reason: KeepReason) -> ReconcileStop {
+    stop_in_error(id, &format!(": {}", reason.describe(id)))
 }
 
 /// Builds the error for a load balancer in ERROR. The message ends with `details`.

@@ -1,7 +1,5 @@
 //! Plans the recovery of a load balancer in ERROR. Pure.
 
-use std::fmt;
-
 use jiff::Timestamp;
 use openstack_api::octavia::{LoadBalancer, OperatingStatus};
 
@@ -24,6 +22,8 @@ pub struct RecoveryInput<'a> {
     pub service_created: Timestamp,
     /// True when this process created the load balancer.
     pub is_own_creation: bool,
+    /// True when the port of the load balancer's VIP has a floating IP.
+    pub has_floating_ip: bool,
 }
 
 /// What is done with a load balancer in ERROR.
@@ -43,36 +43,44 @@ pub enum Recovery {
 /// The reason why a load balancer in ERROR is neither deleted nor failed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepReason {
-    /// It still serves.
+    /// Octavia reports that it serves.
     Serves,
     /// It is not certain that it does not serve.
     MayServe,
+    /// It was in use, so it is not one whose creation failed.
+    HasServed,
     /// Its description or its tags are not those of the Service.
     OtherOwner,
     /// It may be older than the Service.
     MayBeOlder,
 }
 
-impl fmt::Display for KeepReason {
-    /// Formats the reason and the next step, as the end of an error message.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl KeepReason {
+    /// Describes the reason and the next step for a load balancer, as the end of an error message.
+    pub fn describe(self, id: &str) -> String {
         let reason = match self {
             Self::Serves => {
-                return f.write_str(
-                    "it still serves, so it is neither deleted nor failed over; an administrator can fail it over",
+                let command = failover_command(id);
+                return format!(
+                    "Octavia reports that it serves, so it is neither deleted nor failed over; an administrator can fail it over, with \"{command}\""
                 );
             }
+            Self::HasServed => "it seems to have served",
             Self::MayServe => "its operating status does not show that it does not serve",
             Self::OtherOwner => {
                 "its description and tags are not those of this Service and cluster"
             }
             Self::MayBeOlder => "it is not shown to be newer than the Service",
         };
-        write!(
-            f,
+        format!(
             "it is not deleted, because {reason}; delete it if no other cluster uses it, and it is created again"
         )
     }
+}
+
+/// Returns the command with which an administrator fails over a load balancer.
+pub fn failover_command(id: &str) -> String {
+    format!("openstack loadbalancer failover {id}")
 }
 
 /// Returns true if a load balancer forwards traffic, whatever its provisioning status.
@@ -111,7 +119,18 @@ pub fn plan_recovery(input: &RecoveryInput<'_>) -> Recovery {
     if !is_newer && !input.is_own_creation {
         return Recovery::Keep(KeepReason::MayBeOlder);
     }
+    if !input.is_own_creation && has_served(input) {
+        return Recovery::Keep(KeepReason::HasServed);
+    }
     Recovery::Replace
+}
+
+/// Returns true if a load balancer was in use: it has a floating IP, or its operating status was
+/// reported. A failed creation leaves OFFLINE, except with `ovn`.
+fn has_served(input: &RecoveryInput<'_>) -> bool {
+    let RecoveryInput { load_balancer, has_floating_ip, .. } = *input;
+    let is_reported = load_balancer.operating_status == OperatingStatus::Error;
+    has_floating_ip || (is_reported && load_balancer.provider != "ovn")
 }
 
 #[cfg(test)]
@@ -146,6 +165,7 @@ mod tests {
             tags: true,
             service_created: "2026-01-02T03:04:05Z".parse().unwrap(),
             is_own_creation: false,
+            has_floating_ip: false,
         };
         change(&mut input);
         plan_recovery(&input)
@@ -155,9 +175,18 @@ mod tests {
     fn only_what_the_creation_of_the_service_made_is_replaced() {
         type Change = fn(&mut LoadBalancer);
         let keep = Recovery::Keep;
-        let cases: [(&str, Change, Recovery); 15] = [
+        let cases: [(&str, Change, Recovery); 16] = [
             ("created for it", |_| {}, Recovery::Replace),
-            ("reported as down", |lb| lb.operating_status = "ERROR".into(), Recovery::Replace),
+            (
+                "reported as down",
+                |lb| lb.operating_status = "ERROR".into(),
+                keep(KeepReason::HasServed),
+            ),
+            (
+                "failed with ovn",
+                |lb| (lb.operating_status, lb.provider) = ("ERROR".into(), "ovn".into()),
+                Recovery::Replace,
+            ),
             ("online", |lb| lb.operating_status = "ONLINE".into(), keep(KeepReason::Serves)),
             ("degraded", |lb| lb.operating_status = "DEGRADED".into(), keep(KeepReason::Serves)),
             ("draining", |lb| lb.operating_status = "DRAINING".into(), keep(KeepReason::MayServe)),
@@ -212,6 +241,13 @@ mod tests {
         let mut older = failed();
         older.created_at = Some("2026-01-02T03:04:03".into());
         assert_eq!(plan(&older, |input| input.is_own_creation = true), Recovery::Replace);
+        let in_use = plan(&failed(), |input| input.has_floating_ip = true);
+        assert_eq!(in_use, Recovery::Keep(KeepReason::HasServed));
+        older.operating_status = OperatingStatus::Error;
+        let created = |input: &mut RecoveryInput<'_>| {
+            (input.has_floating_ip, input.is_own_creation) = (true, true);
+        };
+        assert_eq!(plan(&older, created), Recovery::Replace);
         let mut serving = failed();
         serving.operating_status = OperatingStatus::Online;
         let served = plan(&serving, |input| input.was_served = true);
