@@ -7,7 +7,7 @@ use ccm_core::{
 use jiff::{SignedDuration, Timestamp};
 use openstack_api::{
     neutron::SecurityGroup,
-    octavia::{LoadBalancer, ProvisioningStatus},
+    octavia::{Listener, LoadBalancer, ProvisioningStatus},
 };
 
 use super::{
@@ -15,7 +15,9 @@ use super::{
     model::ServiceKey,
     names,
     observe::{self, LoadBalancerQuery},
-    ownership::{ServiceOwnership, created_at, is_made_for_services, service_ownership},
+    ownership::{
+        ServiceOwnership, created_at, is_made_for_services, parse_time, service_ownership,
+    },
     plan,
     reconcile::{LoadBalancerReconciler, ReconcileStop},
     sync_state::LoadBalancerSyncState,
@@ -147,21 +149,9 @@ impl LoadBalancerReconciler {
         // annotations still names it. After a rename of this cluster its own load balancers do not
         // look like that, because the first sync has renamed and tagged them.
         let ownership = service_ownership(&self.cluster, input.owner, false, &load_balancer);
-        let has_own_tag = load_balancer
-            .tags
-            .iter()
-            .any(|tag| ownership.is_own_tag(tag));
-        if *load_balancer.name == *ownership.name && is_of_namesake(input, &load_balancer, state) {
-            let note = format!(
-                "load balancer {id} is not shown to be newer than the Service, which shows no address, and is not deleted"
-            );
-            op.event(EventType::Warning, "LoadBalancerOfOtherCluster", &note);
-            return Ok(false);
-        }
-        let cluster = names::cluster_of(&load_balancer.name);
-        if !ownership.owner && !has_own_tag && !cluster.is_empty() && cluster != &*self.cluster {
-            let note =
-                format!("load balancer {id} has the name of cluster {cluster} and is not deleted");
+        let is_proven = !may_be_of_namesake(input, &load_balancer, &ownership, state);
+        if let Some(reason) = self.reason_to_leave(&ownership, &load_balancer, is_proven) {
+            let note = format!("load balancer {id} {reason} and is not deleted");
             op.event(EventType::Warning, "LoadBalancerOfOtherCluster", &note);
             return Ok(false);
         }
@@ -183,7 +173,8 @@ impl LoadBalancerReconciler {
             }
         }
         // Delete it as a whole if nobody else uses it.
-        let may_delete_all = is_made_for_services(&load_balancer, input.owner)
+        let may_delete_all = is_proven
+            && is_made_for_services(&load_balancer, input.owner)
             && ownership
                 .other_service_tags(&load_balancer)
                 .next()
@@ -199,8 +190,35 @@ impl LoadBalancerReconciler {
             observe::read_children(self.api(op), &mut observed, &ownership).await?;
         }
         state.observed = Some(observed);
-        self.remove_from_shared(op, state, &ownership).await?;
+        self.remove_from_shared(op, input, state, &ownership, is_proven)
+            .await?;
         Ok(true)
+    }
+
+    /// Returns the reason why a load balancer is left as it is, or `None`. `is_proven` is false when
+    /// it may be a namesake's. Then it is only changed if Services share it, because their
+    /// listeners can be told apart.
+    fn reason_to_leave(
+        &self,
+        ownership: &ServiceOwnership,
+        load_balancer: &LoadBalancer,
+        is_proven: bool,
+    ) -> Option<String> {
+        let is_shared = ownership.other_service_tags(load_balancer).next().is_some();
+        if !is_proven && ownership.owner && !is_shared {
+            return Some(
+                "is not shown to be newer than the Service, which shows no address,".to_owned(),
+            );
+        }
+        let has_own_tag = load_balancer
+            .tags
+            .iter()
+            .any(|tag| ownership.is_own_tag(tag));
+        let cluster = names::cluster_of(&load_balancer.name);
+        if !ownership.owner && !has_own_tag && !cluster.is_empty() && cluster != &*self.cluster {
+            return Some(format!("has the name of cluster {cluster}"));
+        }
+        None
     }
 
     /// Returns true if nobody else is known to have listeners on a load balancer: for its owner, no
@@ -335,13 +353,20 @@ impl LoadBalancerReconciler {
         Ok(())
     }
 
-    /// Removes this Service's listeners, pools and tag from a load balancer that stays.
+    /// Removes this Service's listeners, pools and tag from a load balancer that stays. Unless
+    /// `is_proven`, listeners that are older than the Service stay, and so does the tag then.
     async fn remove_from_shared(
         &self,
         op: &Op,
+        input: &DeleteInput<'_>,
         state: &mut LoadBalancerSyncState,
         ownership: &ServiceOwnership,
+        is_proven: bool,
     ) -> Result<(), ReconcileStop> {
+        let may_remove = |listener: &Listener| {
+            let at = listener.created_at.as_deref().and_then(parse_time);
+            is_proven || is_created_since(at, input.service.created)
+        };
         loop {
             let Some(observed) = &mut state.observed else {
                 return Ok(());
@@ -358,8 +383,10 @@ impl LoadBalancerReconciler {
                 observed.load_balancer = current;
                 continue;
             }
-            let actions = plan::plan_removal_from_shared(observed, ownership, self.features.tags);
+            let tags = self.features.tags;
+            let actions = plan::plan_removal_from_shared(observed, ownership, tags, may_remove);
             let Some(action) = actions.first() else {
+                report_kept_listeners(op, observed, ownership);
                 return Ok(());
             };
             if observed.load_balancer.provisioning_status == ProvisioningStatus::Error {
@@ -371,15 +398,36 @@ impl LoadBalancerReconciler {
     }
 }
 
-/// Returns true if a load balancer with the name of a Service is not shown to be newer than the
-/// Service, which has never been served by it. It may have been created for another Service of the
-/// same name in a cluster of the same name. The annotations prove nothing, because they are part of a copy of the Service.
-fn is_of_namesake(
+/// Reports listeners with a Service's tag that are left, because they may be a namesake's.
+fn report_kept_listeners(op: &Op, observed: &ObservedLoadBalancer, ownership: &ServiceOwnership) {
+    let kept = observed
+        .listeners
+        .iter()
+        .filter(|listener| ownership.owns_listener(listener));
+    let kept: Vec<_> = kept.map(|listener| &*listener.id).collect();
+    if !kept.is_empty() {
+        let note = format!(
+            "listeners of load balancer {} are not shown to be newer than the Service, which shows no address, and are not deleted: {}",
+            observed.load_balancer.id,
+            kept.join(", ")
+        );
+        op.event(EventType::Warning, "LoadBalancerOfOtherCluster", &note);
+    }
+}
+
+/// Returns true if a load balancer is not shown to be newer than the Service, which has never been
+/// served by it. It may have been created for another Service of the same name in a cluster of the
+/// same name, or may be shared by that one. The annotations prove nothing, because they are part of
+/// a copy of the Service. A legacy name has the Service's UID.
+fn may_be_of_namesake(
     input: &DeleteInput<'_>,
     load_balancer: &LoadBalancer,
+    ownership: &ServiceOwnership,
     state: &LoadBalancerSyncState,
 ) -> bool {
-    !observe::shows_address(input.service)
+    let has_legacy_name = ownership.owner && *load_balancer.name != *ownership.name;
+    !has_legacy_name
+        && !observe::shows_address(input.service)
         && state.created_id.as_deref() != Some(&*load_balancer.id)
         && !is_created_since(created_at(load_balancer), input.service.created)
 }

@@ -5,7 +5,10 @@ use ccm_core::{
     provider::{Inventory as _, Progress},
 };
 
-use super::fixture::{Fixture, service, with};
+use super::{
+    fixture::{Fixture, service, with},
+    trouble::shared,
+};
 
 /// The other cluster's Service: newer, and without an address.
 fn namesake(of: &ServiceView) -> ServiceView {
@@ -53,6 +56,67 @@ async fn a_balancer_that_appears_to_be_a_little_older_is_deleted_with_its_servic
         rig.remove(&ServiceView { created, ..namesake(&service("web", &[80])) })
             .await;
         assert_eq!(rig.lbs().len(), left, "{seconds} s, {zone:?}");
+    }
+}
+
+/// Gives the load balancer an earlier creation time than any Service.
+async fn age(rig: &Fixture) {
+    let id = rig.the_lb().id;
+    rig.change(|state, _| {
+        state.octavia.load_balancers.update(&id, |row| {
+            row.body.created_at = Some("2020-01-01T00:00:00".into());
+        });
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_was_never_served_leaves_a_balancer_that_its_original_shares() {
+    for owner_is_deleted in [false, true] {
+        let rig = Fixture::new(1).await;
+        let (first, second) = shared(&rig).await;
+        if owner_is_deleted {
+            rig.remove(&first).await;
+        }
+        age(&rig).await;
+        let before = rig.everything();
+        rig.remove(&namesake(&second)).await;
+        assert_eq!(rig.everything(), before);
+        assert_eq!(rig.reasons(), ["LoadBalancerOfOtherCluster"]);
+        rig.remove(&second).await;
+        assert_eq!(rig.listeners().len(), usize::from(!owner_is_deleted));
+    }
+}
+
+/// It shows no address yet, but its listener is as new as it is.
+#[tokio::test(start_paused = true)]
+async fn a_service_that_was_never_served_removes_its_part_of_a_shared_balancer() {
+    for owner_is_new in [true, false] {
+        let rig = Fixture::new(1).await;
+        let (first, second) = shared(&rig).await;
+        let (new, old) = if owner_is_new {
+            (first, second)
+        } else {
+            (second, first)
+        };
+        rig.remove(&new).await;
+        age(&rig).await;
+        let before = rig.everything();
+        let shown = rig.settle(&new).await;
+        assert_eq!(rig.listeners().len(), 2);
+        let at = rig
+            .listeners()
+            .iter()
+            .filter_map(|l| l.created_at.clone())
+            .max()
+            .unwrap();
+        let created = format!("{at}Z").parse().unwrap();
+        rig.remove(&ServiceView { created, ..namesake(&shown) })
+            .await;
+        assert_eq!(rig.everything(), before);
+        assert!(rig.reasons().is_empty());
+        rig.remove(&old).await;
+        assert!(rig.lbs().is_empty());
     }
 }
 
