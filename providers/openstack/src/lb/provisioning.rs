@@ -173,7 +173,7 @@ impl LoadBalancerReconciler {
             tags: self.features.tags,
             service_created: input.service.created,
             is_own_creation: created_id == Some(&*load_balancer.id),
-            has_floating_ip: false,
+            floating_ips: &[],
         };
         let recovery = plan_recovery(&recovery_input);
         if recovery != Recovery::Replace || recovery_input.is_own_creation {
@@ -181,11 +181,10 @@ impl LoadBalancerReconciler {
         }
         if let Some(port) = &load_balancer.vip_port_id {
             let floating_ips = self.api(op).floating_ips(&[("port_id", port)]).await?;
-            recovery_input.has_floating_ip = floating_ips
-                .iter()
-                .any(|floating_ip| floating_ip.port_id.as_deref() == Some(&**port));
+            recovery_input.floating_ips = &floating_ips;
+            return Ok(plan_recovery(&recovery_input));
         }
-        Ok(plan_recovery(&recovery_input))
+        Ok(recovery)
     }
 
     /// Deletes a load balancer whose creation failed. The next sync creates it again.

@@ -1,7 +1,10 @@
 //! Plans the recovery of a load balancer in ERROR. Pure.
 
 use jiff::Timestamp;
-use openstack_api::octavia::{LoadBalancer, OperatingStatus};
+use openstack_api::{
+    neutron::FloatingIp,
+    octavia::{LoadBalancer, OperatingStatus},
+};
 
 use crate::lb::ownership::{ServiceOwnership, created_at};
 
@@ -22,8 +25,8 @@ pub struct RecoveryInput<'a> {
     pub service_created: Timestamp,
     /// True when this process created the load balancer.
     pub is_own_creation: bool,
-    /// True when the port of the load balancer's VIP has a floating IP.
-    pub has_floating_ip: bool,
+    /// Floating IPs on the port of the load balancer's VIP, as far as they were read.
+    pub floating_ips: &'a [FloatingIp],
 }
 
 /// What is done with a load balancer in ERROR.
@@ -128,9 +131,9 @@ pub fn plan_recovery(input: &RecoveryInput<'_>) -> Recovery {
 /// Returns true if a load balancer was in use: it has a floating IP, or its operating status was
 /// reported. A failed creation leaves OFFLINE, except with `ovn`.
 fn has_served(input: &RecoveryInput<'_>) -> bool {
-    let RecoveryInput { load_balancer, has_floating_ip, .. } = *input;
+    let RecoveryInput { load_balancer, floating_ips, .. } = *input;
     let is_reported = load_balancer.operating_status == OperatingStatus::Error;
-    has_floating_ip || (is_reported && load_balancer.provider != "ovn")
+    !floating_ips.is_empty() || (is_reported && load_balancer.provider != "ovn")
 }
 
 #[cfg(test)]
@@ -165,7 +168,7 @@ mod tests {
             tags: true,
             service_created: "2026-01-02T03:04:05Z".parse().unwrap(),
             is_own_creation: false,
-            has_floating_ip: false,
+            floating_ips: &[],
         };
         change(&mut input);
         plan_recovery(&input)
@@ -241,13 +244,14 @@ mod tests {
         let mut older = failed();
         older.created_at = Some("2026-01-02T03:04:03".into());
         assert_eq!(plan(&older, |input| input.is_own_creation = true), Recovery::Replace);
-        let in_use = plan(&failed(), |input| input.has_floating_ip = true);
+        let floating_ips: &'static [_] = vec![FloatingIp::default()].leak();
+        let in_use = plan(&failed(), |input| input.floating_ips = floating_ips);
         assert_eq!(in_use, Recovery::Keep(KeepReason::HasServed));
         older.operating_status = OperatingStatus::Error;
-        let created = |input: &mut RecoveryInput<'_>| {
-            (input.has_floating_ip, input.is_own_creation) = (true, true);
-        };
-        assert_eq!(plan(&older, created), Recovery::Replace);
+        let created = plan(&older, |input| {
+            (input.floating_ips, input.is_own_creation) = (floating_ips, true);
+        });
+        assert_eq!(created, Recovery::Replace);
         let mut serving = failed();
         serving.operating_status = OperatingStatus::Online;
         let served = plan(&serving, |input| input.was_served = true);
