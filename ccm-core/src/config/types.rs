@@ -157,12 +157,15 @@ impl Config {
 }
 
 /// The search for orphans: cloud objects whose Service or Node does not exist.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OrphansConfig {
     /// `--orphan-report-period`: interval between two searches. Zero: none are made.
     pub report_period: Duration,
     /// `--collect-orphans`: whether orphans are deleted.
     pub collect: bool,
+    /// `--collect-orphans-confirm`: the ID of the cluster whose orphans may be deleted. Empty: any
+    /// but the default name.
+    pub collect_confirm: String,
     /// `--orphan-minimum-age`: minimum age of an orphan to be deleted, by its creation time in the
     /// cloud, or otherwise by how long this process has observed it.
     pub minimum_age: Duration,

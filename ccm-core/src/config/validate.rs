@@ -136,10 +136,10 @@ fn check_concurrency(config: &mut Config, errors: &mut Vec<ConfigError>) {
 
 /// Without a search there are no orphans to delete, so the flag would have no effect.
 fn check_orphans(config: &Config, errors: &mut Vec<ConfigError>) {
-    let OrphansConfig { report_period, collect, .. } = config.orphans;
-    if collect && report_period.is_zero() {
+    let OrphansConfig { report_period, collect, .. } = &config.orphans;
+    if *collect && report_period.is_zero() {
         let reason = "orphans are not looked for: set --orphan-report-period, too";
-        errors.push(rejected("collect-orphans", &collect, reason));
+        errors.push(rejected("collect-orphans", collect, reason));
     }
 }
 

@@ -50,7 +50,7 @@ impl ControllerBuilder<'_> {
         fields: &ServiceFields,
         lock: ControllerLock,
     ) -> Result<(), ManagerError> {
-        let settings = self.manager.config.orphans;
+        let settings = self.manager.config.orphans.clone();
         if settings.report_period.is_zero()
             || ctx.provider.inventory().is_none()
             || !matches!(self.mode, RunMode::Lead)

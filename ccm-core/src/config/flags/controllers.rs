@@ -138,6 +138,13 @@ pub(super) static ORPHANS: &[Flag] = &[
         "Delete the orphans that the search finds. Nothing is deleted while the cluster has no load balancers, or if most of the cluster's cloud objects would be deleted.",
     ),
     Flag::new(
+        "collect-orphans-confirm",
+        Orphans,
+        Text(|c| &mut c.orphans.collect_confirm),
+        "",
+        "The ID of the cluster whose orphans may be deleted, as the subcommand orphans shows it. Without it, --collect-orphans deletes nothing of a cluster with the default name, kubernetes, because other clusters may have that name, too. With any other ID than the cluster's it deletes nothing.",
+    ),
+    Flag::new(
         "orphan-minimum-age",
         Orphans,
         Duration(|c| &mut c.orphans.minimum_age),

@@ -26,7 +26,7 @@ use self::{
     scanner::{OrphanScanner, object_ref},
 };
 pub use self::{
-    plan::{LiveOwners, Orphan, OrphanReason, find_orphans, refuse_collection},
+    plan::{LiveOwners, Orphan, OrphanReason, find_orphans, refuse_cluster, refuse_collection},
     report::{OrphanAction, OrphanReport},
     scanner::{CollectOutcome, OrphanScan, OrphanScanError},
 };
@@ -149,8 +149,8 @@ impl OrphanController {
         }
     }
 
-    /// Deletes the orphans that are old enough, one after the other. Deletes none if so many are
-    /// orphans that something else must be wrong.
+    /// Deletes the orphans that are old enough, one after the other. Deletes none if other clusters
+    /// may have this one's ID, or if so many are orphans that something else must be wrong.
     async fn collect(&self, history: &OrphanHistory, scan: &OrphanScan) {
         let due: Vec<&Orphan> = scan
             .orphans
@@ -160,7 +160,8 @@ impl OrphanController {
         if due.is_empty() {
             return;
         }
-        let refusal = refuse_collection(scan.orphans.len(), scan.with_owner, &scan.live_owners);
+        let refusal = refuse_cluster(&self.scanner.cluster_id(), &self.config.collect_confirm)
+            .or_else(|| refuse_collection(scan.orphans.len(), scan.with_owner, &scan.live_owners));
         if let Some(reason) = refusal {
             for _ in &due {
                 self.metrics.count_collected(CollectResult::Refused);

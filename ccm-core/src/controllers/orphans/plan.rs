@@ -132,6 +132,26 @@ pub fn find_orphans(
     orphans
 }
 
+/// The default of `--cluster-name`, which every cluster without a name of its own has.
+const DEFAULT_CLUSTER_NAME: &str = "kubernetes";
+
+/// Returns the reason why no orphans of a cluster may be deleted automatically; `None` if they may
+/// be. `confirmed` is the value of `--collect-orphans-confirm`.
+///
+/// The objects of another cluster with the same ID look like orphans of this one.
+pub fn refuse_cluster(cluster_id: &str, confirmed: &str) -> Option<&'static str> {
+    if !confirmed.is_empty() && confirmed != cluster_id {
+        return Some("--collect-orphans-confirm is not the ID of this cluster");
+    }
+    match cluster_id {
+        "" => Some("the cluster has no ID: set --cluster-name"),
+        DEFAULT_CLUSTER_NAME if confirmed.is_empty() => Some(
+            "other clusters may have the default name, too: set --collect-orphans-confirm=kubernetes if none does",
+        ),
+        _ => None,
+    }
+}
+
 /// Returns the reason why these orphans must not be deleted automatically; `None` if they may be.
 ///
 /// If an API server was restored empty, or the manager was pointed at another cluster, everything
@@ -171,6 +191,26 @@ mod tests {
 
     fn object(kind: &str, id: &str, owner: Owner) -> OwnedObject {
         OwnedObject { kind: kind.into(), id: id.into(), owner, created: None }
+    }
+
+    #[test]
+    fn a_cluster_with_the_default_name_has_to_be_confirmed() {
+        for (cluster_id, confirmed, refusal) in [
+            ("blue", "", None),
+            ("blue", "blue", None),
+            ("kubernetes", "kubernetes", None),
+            ("kubernetes", "", Some("--collect-orphans-confirm=kubernetes")),
+            ("", "", Some("--cluster-name")),
+            ("blue", "kubernetes", Some("not the ID")),
+            ("kubernetes", "blue", Some("not the ID")),
+        ] {
+            let found = refuse_cluster(cluster_id, confirmed);
+            let matches = match refusal {
+                Some(part) => found.is_some_and(|reason| reason.contains(part)),
+                None => found.is_none(),
+            };
+            assert!(matches, "{cluster_id:?}, {confirmed:?}: {found:?}");
+        }
     }
 
     fn sample_owners() -> LiveOwners {

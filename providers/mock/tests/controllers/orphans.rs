@@ -27,6 +27,8 @@ use crate::{
 };
 
 const DAY: u64 = 24 * 3600;
+/// The cluster has the default name.
+const CONFIRM: &str = "--collect-orphans-confirm=kubernetes";
 
 /// A world in which these Services had balancers when the last process ended; those of `lost` went
 /// without a deletion.
@@ -92,7 +94,7 @@ async fn what_is_old_enough_is_collected_and_nothing_else() {
     let world = leaked(&["db", "lost", "web"], &["lost"]).await;
     let ccm = start(
         &world,
-        &["--collect-orphans", "--orphan-report-period=20m", "--orphan-minimum-age=1h"],
+        &["--collect-orphans", CONFIRM, "--orphan-report-period=20m", "--orphan-minimum-age=1h"],
     );
     // Seen first after ten minutes; an hour later the fourth look comes.
     tokio::time::sleep(secs(65 * 60)).await;
@@ -111,7 +113,7 @@ async fn another_clusters_balancer_is_not_seen() {
     give_away(&world, "default/lost");
     let ccm = start(
         &world,
-        &["--collect-orphans", "--orphan-report-period=20m", "--orphan-minimum-age=0s"],
+        &["--collect-orphans", CONFIRM, "--orphan-report-period=20m", "--orphan-minimum-age=0s"],
     );
     tokio::time::sleep(secs(DAY)).await;
     assert_eq!(held(&world).len(), 3);
@@ -126,12 +128,32 @@ async fn a_cluster_that_does_not_look_like_itself_collects_nothing() {
         let world = leaked(services, lost).await;
         let ccm = start(
             &world,
-            &["--collect-orphans", "--orphan-report-period=20m", "--orphan-minimum-age=0s"],
+            &[
+                "--collect-orphans",
+                CONFIRM,
+                "--orphan-report-period=20m",
+                "--orphan-minimum-age=0s",
+            ],
         );
         tokio::time::sleep(secs(DAY)).await;
         assert_eq!(held(&world).len(), services.len(), "{lost:?}");
         assert!(ccm.metric("ccm_orphans_collected_total", &[("outcome", "doubted")]) > 0.0);
         assert_eq!(ccm.metric("ccm_orphans_collected_total", &[("outcome", "deleted")]), 0.0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_with_the_default_name_collects_nothing_until_it_is_confirmed() {
+    for (confirm, collected) in [("", 0), ("--collect-orphans-confirm=blue", 0), (CONFIRM, 1)] {
+        let world = leaked(&["db", "lost", "web"], &["lost"]).await;
+        let mut flags =
+            vec!["--collect-orphans", "--orphan-report-period=20m", "--orphan-minimum-age=0s"];
+        flags.extend(Some(confirm).filter(|flag| !flag.is_empty()));
+        let ccm = start(&world, &flags);
+        tokio::time::sleep(secs(DAY)).await;
+        assert_eq!(held(&world).len(), 3 - collected, "{confirm}");
+        let refused = ccm.metric("ccm_orphans_collected_total", &[("outcome", "doubted")]);
+        assert_eq!(refused > 0.0, collected == 0, "{confirm}");
     }
 }
 
@@ -143,7 +165,7 @@ async fn a_service_that_the_cache_does_not_show_keeps_its_balancer() {
     world.remove_service("back");
     let ccm = start(
         &world,
-        &["--collect-orphans", "--orphan-report-period=20m", "--orphan-minimum-age=30m"],
+        &["--collect-orphans", CONFIRM, "--orphan-report-period=20m", "--orphan-minimum-age=30m"],
     );
     tokio::time::sleep(secs(15 * 60)).await;
     assert_eq!(ccm.metric("ccm_orphaned_objects", &[]), 1.0);

@@ -135,12 +135,13 @@ fn count(state: &mut CloudState, listener: &str, stats: Stats) {
 }
 
 /// Updates the operating status of a load balancer and its children, unless a change is in
-/// progress.
+/// progress or has failed: then it works, or does not, as before.
 pub(super) fn refresh(state: &mut CloudState, id: &str) {
     let Some(lb) = state.octavia.load_balancers.get(id).cloned() else {
         return;
     };
-    if lb.body.provisioning_status.is_pending() {
+    let status = &lb.body.provisioning_status;
+    if status.is_pending() || *status == ProvisioningStatus::Error {
         return;
     }
     let assumed = !Settings::of(state).reported || dataplane_config::carried(&lb.body).is_none();

@@ -265,9 +265,12 @@ pub fn delete(
 /// Fails one over: builds it again, even from `ERROR`.
 ///
 /// # Errors
-/// 404, 403, 409 in a state that does not allow it, 501 when its provider does not support it.
+/// 404, 403 for users other than administrators unless the settings allow it, 409 in a state that does not allow it, 501 when its provider does not support it.
 pub fn failover(state: &mut CloudState, ctx: &RequestContext, id: &str) -> Result<(), ApiError> {
     let row = find(state, ctx, id)?;
+    if !ctx.admin && Settings::of(state).failover_needs_admin {
+        return Err(error::forbidden());
+    }
     let provider = provider(state, row)?;
     provider.failover()?;
     provisioning::lock_failover(state, ctx, id)

@@ -1,7 +1,7 @@
 //! The state machine: a change locks the whole load balancer, and takes effect when it is due.
 
 use jiff::{SignedDuration, Timestamp};
-use openstack_api::octavia::ProvisioningStatus;
+use openstack_api::octavia::{OperatingStatus, ProvisioningStatus};
 
 use super::{
     error::{self, LOAD_BALANCER, POOL},
@@ -137,13 +137,15 @@ pub(super) fn plan_end(state: &mut CloudState, now: Timestamp) -> (Timestamp, Ou
     (due, settings.failure)
 }
 
-/// Sets a load balancer to `ERROR` at once, as when its provider reports a failure.
+/// Sets both statuses of a load balancer to `ERROR` at once, as when its provider reports that it
+/// does not work any more.
 ///
 /// # Errors
 /// 404 when there is none.
 pub fn force_error(state: &mut CloudState, id: &str) -> Result<(), ApiError> {
     let change = |row: &mut LoadBalancerRow| {
         row.body.provisioning_status = ProvisioningStatus::Error;
+        row.body.operating_status = OperatingStatus::Error;
         row.due = None;
         row.outcome = Outcome::Good;
     };

@@ -30,6 +30,9 @@ pub struct Settings {
     pub default_quota: Quota,
     /// Maximum number of resources on a page. Default 1,000, as in Octavia.
     pub page_max: usize,
+    /// True when only an administrator may fail over a load balancer, as by Octavia's default
+    /// policy. Default true.
+    pub failover_needs_admin: bool,
     /// True when sockets carry the traffic and report. Otherwise everything that is enabled counts
     /// as working.
     pub reported: bool,
@@ -59,6 +62,7 @@ impl Default for Settings {
             default_provider: "amphora".to_owned(),
             default_quota: Quota::default(),
             page_max: 1000,
+            failover_needs_admin: true,
             reported: false,
         }
     }

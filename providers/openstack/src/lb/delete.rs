@@ -4,22 +4,29 @@ use ccm_core::{
     k8s::ServiceView,
     provider::{CloudError, EventType, Op, Progress},
 };
+use jiff::{SignedDuration, Timestamp};
 use openstack_api::{
     neutron::SecurityGroup,
-    octavia::{LoadBalancer, ProvisioningStatus},
+    octavia::{Listener, LoadBalancer, ProvisioningStatus},
 };
 
 use super::{
-    annotations, floating_ip_sync,
+    floating_ip_sync,
     model::ServiceKey,
     names,
     observe::{self, LoadBalancerQuery},
-    ownership::{ServiceOwnership, is_made_for_services, service_ownership},
+    ownership::{
+        ServiceOwnership, created_at, is_made_for_services, parse_time, service_ownership,
+    },
     plan,
     reconcile::{LoadBalancerReconciler, ReconcileStop},
     sync_state::LoadBalancerSyncState,
 };
 use crate::{client::OpenStackError, lb::observed::ObservedLoadBalancer};
+
+/// Difference between the clocks of the cloud and of the API server up to which an object of the
+/// cloud may appear to be older than its Service. It also covers times that are cut to seconds.
+const MAX_CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_secs(60);
 
 /// Input of a deletion.
 pub(super) struct DeleteInput<'a> {
@@ -75,17 +82,7 @@ impl LoadBalancerReconciler {
                         .delete_from_load_balancer(op, input, state, load_balancer)
                         .await?;
                 }
-                // A Service that never had a load balancer is skipped: a floating IP with this
-                // description may have been kept from an earlier Service of the same name.
-                None if !input.keep_floating_ip && shows_load_balancer(input.service) => {
-                    let description = names::floating_ip_description(
-                        &self.cluster,
-                        &owner.namespace,
-                        &owner.name,
-                    );
-                    floating_ip_sync::release_leftover(api, &description).await?;
-                }
-                None => {}
+                None => self.release_leftover(op, input).await?,
             }
         }
         let group = names::security_group(&owner.uid, &owner.namespace, &owner.name);
@@ -97,6 +94,24 @@ impl LoadBalancerReconciler {
             Progress::Done => Ok(()),
             pending @ Progress::Pending { .. } => Err(ReconcileStop::Pending(pending)),
         }
+    }
+
+    /// Deletes the floating IP of a Service whose load balancer is already deleted. A Service that
+    /// shows no address is skipped: a floating IP with this description may have been kept from an
+    /// earlier Service of the same name.
+    async fn release_leftover(
+        &self,
+        op: &Op,
+        input: &DeleteInput<'_>,
+    ) -> Result<(), ReconcileStop> {
+        let addresses = observe::shown_addresses(input.service);
+        if input.keep_floating_ip || addresses.is_empty() {
+            return Ok(());
+        }
+        let ServiceKey { namespace, name, .. } = input.owner;
+        let description = names::floating_ip_description(&self.cluster, namespace, name);
+        floating_ip_sync::release_leftover(self.api(op), &description, &addresses).await?;
+        Ok(())
     }
 
     /// Returns true unless a security group's description names another cluster.
@@ -134,14 +149,9 @@ impl LoadBalancerReconciler {
         // annotations still names it. After a rename of this cluster its own load balancers do not
         // look like that, because the first sync has renamed and tagged them.
         let ownership = service_ownership(&self.cluster, input.owner, false, &load_balancer);
-        let has_own_tag = load_balancer
-            .tags
-            .iter()
-            .any(|tag| ownership.is_own_tag(tag));
-        let cluster = names::cluster_of(&load_balancer.name);
-        if !ownership.owner && !has_own_tag && !cluster.is_empty() && cluster != &*self.cluster {
-            let note =
-                format!("load balancer {id} has the name of cluster {cluster} and is not deleted");
+        let is_proven = !may_be_of_namesake(input, &load_balancer, &ownership, state);
+        if let Some(reason) = self.reason_to_leave(&ownership, &load_balancer, is_proven) {
+            let note = format!("load balancer {id} {reason} and is not deleted");
             op.event(EventType::Warning, "LoadBalancerOfOtherCluster", &note);
             return Ok(false);
         }
@@ -163,7 +173,8 @@ impl LoadBalancerReconciler {
             }
         }
         // Delete it as a whole if nobody else uses it.
-        let may_delete_all = is_made_for_services(&load_balancer, input.owner)
+        let may_delete_all = is_proven
+            && is_made_for_services(&load_balancer, input.owner)
             && ownership
                 .other_service_tags(&load_balancer)
                 .next()
@@ -179,8 +190,35 @@ impl LoadBalancerReconciler {
             observe::read_children(self.api(op), &mut observed, &ownership).await?;
         }
         state.observed = Some(observed);
-        self.remove_from_shared(op, state, &ownership).await?;
+        self.remove_from_shared(op, input, state, &ownership, is_proven)
+            .await?;
         Ok(true)
+    }
+
+    /// Returns the reason why a load balancer is left as it is, or `None`. `is_proven` is false when
+    /// it may be a namesake's. Then it is only changed if Services share it, because their
+    /// listeners can be told apart.
+    fn reason_to_leave(
+        &self,
+        ownership: &ServiceOwnership,
+        load_balancer: &LoadBalancer,
+        is_proven: bool,
+    ) -> Option<String> {
+        let is_shared = ownership.other_service_tags(load_balancer).next().is_some();
+        if !is_proven && ownership.owner && !is_shared {
+            return Some(
+                "is not shown to be newer than the Service, which shows no address,".to_owned(),
+            );
+        }
+        let has_own_tag = load_balancer
+            .tags
+            .iter()
+            .any(|tag| ownership.is_own_tag(tag));
+        let cluster = names::cluster_of(&load_balancer.name);
+        if !ownership.owner && !has_own_tag && !cluster.is_empty() && cluster != &*self.cluster {
+            return Some(format!("has the name of cluster {cluster}"));
+        }
+        None
     }
 
     /// Returns true if nobody else is known to have listeners on a load balancer: for its owner, no
@@ -237,7 +275,7 @@ impl LoadBalancerReconciler {
         if !input.keep_floating_ip
             && let Some(port) = &observed.load_balancer.vip_port_id
         {
-            floating_ip_sync::release(api, port).await?;
+            floating_ip_sync::release(api, port, None).await?;
         }
         let id = observed.load_balancer.id.clone();
         // Octavia deletes the children of a load balancer in ERROR only together with it.
@@ -315,13 +353,20 @@ impl LoadBalancerReconciler {
         Ok(())
     }
 
-    /// Removes this Service's listeners, pools and tag from a load balancer that stays.
+    /// Removes this Service's listeners, pools and tag from a load balancer that stays. Unless
+    /// `is_proven`, listeners that are older than the Service stay, and so does the tag then.
     async fn remove_from_shared(
         &self,
         op: &Op,
+        input: &DeleteInput<'_>,
         state: &mut LoadBalancerSyncState,
         ownership: &ServiceOwnership,
+        is_proven: bool,
     ) -> Result<(), ReconcileStop> {
+        let may_remove = |listener: &Listener| {
+            let at = listener.created_at.as_deref().and_then(parse_time);
+            is_proven || is_created_since(at, input.service.created)
+        };
         loop {
             let Some(observed) = &mut state.observed else {
                 return Ok(());
@@ -338,22 +383,56 @@ impl LoadBalancerReconciler {
                 observed.load_balancer = current;
                 continue;
             }
-            let actions = plan::plan_removal_from_shared(observed, ownership, self.features.tags);
+            let tags = self.features.tags;
+            let actions = plan::plan_removal_from_shared(observed, ownership, tags, may_remove);
             let Some(action) = actions.first() else {
+                report_kept_listeners(op, observed, ownership);
                 return Ok(());
             };
             if observed.load_balancer.provisioning_status == ProvisioningStatus::Error {
-                return Err(self.fail_over(op, state, &id).await);
+                let load_balancer = observed.load_balancer.clone();
+                return Err(self.fail_over(op, state, &load_balancer).await);
             }
             self.apply_action(op, state, action).await?;
         }
     }
 }
 
-/// Returns true if a Service had a load balancer, according to its status and annotations.
-fn shows_load_balancer(service: &ServiceView) -> bool {
-    observe::was_served(service)
-        || service
-            .annotations
-            .contains_key(&*annotations::LOAD_BALANCER_ID.key())
+/// Reports listeners with a Service's tag that are left, because they may be a namesake's.
+fn report_kept_listeners(op: &Op, observed: &ObservedLoadBalancer, ownership: &ServiceOwnership) {
+    let kept = observed
+        .listeners
+        .iter()
+        .filter(|listener| ownership.owns_listener(listener));
+    let kept: Vec<_> = kept.map(|listener| &*listener.id).collect();
+    if !kept.is_empty() {
+        let note = format!(
+            "listeners of load balancer {} are not shown to be newer than the Service, which shows no address, and are not deleted: {}",
+            observed.load_balancer.id,
+            kept.join(", ")
+        );
+        op.event(EventType::Warning, "LoadBalancerOfOtherCluster", &note);
+    }
+}
+
+/// Returns true if a load balancer is not shown to be newer than the Service, which has never been
+/// served by it. It may have been created for another Service of the same name in a cluster of the
+/// same name, or may be shared by that one. The annotations prove nothing, because they are part of
+/// a copy of the Service. A legacy name has the Service's UID.
+fn may_be_of_namesake(
+    input: &DeleteInput<'_>,
+    load_balancer: &LoadBalancer,
+    ownership: &ServiceOwnership,
+    state: &LoadBalancerSyncState,
+) -> bool {
+    let has_legacy_name = ownership.owner && *load_balancer.name != *ownership.name;
+    !has_legacy_name
+        && !observe::shows_address(input.service)
+        && state.created_id.as_deref() != Some(&*load_balancer.id)
+        && !is_created_since(created_at(load_balancer), input.service.created)
+}
+
+/// Returns true if an object was created when the Service existed, as far as the clocks can tell.
+fn is_created_since(at: Option<Timestamp>, service_created: Timestamp) -> bool {
+    at.is_some_and(|at| at.duration_since(service_created) >= -MAX_CLOCK_DIFFERENCE)
 }

@@ -10,7 +10,7 @@ use openstack_api::octavia::ProvisioningStatus;
 
 use super::{
     floating_ip_sync::FloatingIpDiff,
-    plan::PlannedAction,
+    plan::{PlannedAction, recovery::Recovery},
     reconcile::{LoadBalancerReconciler, PlanScope, ReconcileStop, as_transient},
     reconcile_input::ReconcileInput,
     security_groups::SecurityGroupTask,
@@ -81,8 +81,8 @@ impl LoadBalancerReconciler {
         match &load_balancer.provisioning_status {
             ProvisioningStatus::Active => {}
             ProvisioningStatus::Error => {
-                let operation = Call::LoadBalancerFailover.name();
-                changes.push(planned_change(operation, &load_balancer.id, "it is in error"));
+                let recovery = self.plan_recovery(op, input, load_balancer, state).await?;
+                changes.push(recovery_change(recovery, &load_balancer.id));
             }
             pending => changes.push(planned_change("wait", &load_balancer.id, pending.as_str())),
         }
@@ -127,6 +127,24 @@ impl LoadBalancerReconciler {
             None
         };
         Ok(changes)
+    }
+}
+
+/// Describes what a sync does with a load balancer in ERROR.
+fn recovery_change(recovery: Recovery, id: &str) -> PlannedChange {
+    match recovery {
+        Recovery::Replace => {
+            planned_change(Call::LoadBalancerDelete.name(), id, "it could not be created")
+        }
+        Recovery::FailOver => {
+            planned_change(Call::LoadBalancerFailover.name(), id, "it is in error")
+        }
+        Recovery::LeaveToOwner => {
+            planned_change("wait", id, "it is in error, and another Service's")
+        }
+        Recovery::Keep(reason) => {
+            planned_change("wait", id, &format!("it is in error: {}", reason.describe(id)))
+        }
     }
 }
 

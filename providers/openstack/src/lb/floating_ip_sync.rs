@@ -315,10 +315,20 @@ fn planned_change(operation: &str, object: &str, reason: &str) -> PlannedChange 
 }
 
 /// Deletes the floating IP on the VIP's port of a load balancer that is about to be deleted. One
-/// that a user created stays.
-pub(super) async fn release(api: Api<'_>, port: &str) -> Result<(), OpenStackError> {
+/// that a user created stays. If `cluster` is set, so does one that was created for another cluster.
+pub(super) async fn release(
+    api: Api<'_>,
+    port: &str,
+    cluster: Option<&str>,
+) -> Result<(), OpenStackError> {
+    let is_of_cluster = |floating_ip: &FloatingIp| {
+        cluster.is_none_or(|cluster| {
+            let suffix = format!(" from cluster {cluster}");
+            floating_ip.standard.description.ends_with(&suffix)
+        })
+    };
     for floating_ip in api.floating_ips(&[("port_id", port)]).await? {
-        if is_managed(&floating_ip) {
+        if is_managed(&floating_ip) && is_of_cluster(&floating_ip) {
             api.delete_floating_ip(&floating_ip.id, "its Service is deleted")
                 .await?;
         }
@@ -327,13 +337,19 @@ pub(super) async fn release(api: Api<'_>, port: &str) -> Result<(), OpenStackErr
 }
 
 /// Deletes the floating IP of a Service whose load balancer is already deleted. It has no port any
-/// more, so it is found by its description.
+/// more, so it is found by its description. It must have one of the addresses that the Service
+/// shows, because another cluster of the same name has the same descriptions.
 pub(super) async fn release_leftover(
     api: Api<'_>,
     description: &str,
+    addresses: &[IpAddr],
 ) -> Result<(), OpenStackError> {
     for floating_ip in api.floating_ips(&[("description", description)]).await? {
-        if floating_ip.standard.description == description && floating_ip.port_id.is_none() {
+        let address = floating_ip.floating_ip_address;
+        if floating_ip.standard.description == description
+            && floating_ip.port_id.is_none()
+            && address.is_some_and(|address| addresses.contains(&address))
+        {
             api.delete_floating_ip(&floating_ip.id, "its Service and load balancer are deleted")
                 .await?;
         }

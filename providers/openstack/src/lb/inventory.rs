@@ -12,7 +12,10 @@ use openstack_api::{
 };
 
 use super::{
-    LoadBalancers, floating_ip_sync, model::ServiceKey, names, ownership::service_ownership,
+    LoadBalancers, floating_ip_sync,
+    model::ServiceKey,
+    names,
+    ownership::{created_at, service_ownership},
     sync_state::retry_delay,
 };
 
@@ -35,15 +38,11 @@ impl Inventory for LoadBalancers {
         let mut owned = Vec::new();
         for load_balancer in &load_balancers {
             if let Some(owner) = self.load_balancer_owner(load_balancer) {
-                let created = load_balancer
-                    .created_at
-                    .as_deref()
-                    .and_then(|at| format!("{at}Z").parse().ok());
                 owned.push(OwnedObject {
                     kind: Arc::from(LOAD_BALANCER),
                     id: load_balancer.id.as_str().into(),
                     owner,
-                    created,
+                    created: created_at(load_balancer),
                 });
             }
         }
@@ -100,7 +99,9 @@ impl LoadBalancers {
         check_owner(object, self.load_balancer_owner(&load_balancer).as_ref())?;
         self.check_listeners(op, object, &load_balancer).await?;
         if let Some(port) = &load_balancer.vip_port_id {
-            floating_ip_sync::release(api, port).await?;
+            // After the cluster was renamed, the former name's floating IP stays.
+            let cluster = Some(&*self.reconciler.cluster);
+            floating_ip_sync::release(api, port, cluster).await?;
         }
         let reason = "its Service does not exist";
         match api

@@ -1,5 +1,7 @@
 //! Reads the observed state of a Service's load balancer.
 
+use std::net::IpAddr;
+
 use ccm_core::{
     k8s::ServiceView,
     provider::{CloudError, ErrorKind},
@@ -56,6 +58,23 @@ pub(super) fn was_served(service: &ServiceView) -> bool {
 /// is not part of a copy of the Service, for example in another cluster.
 pub(super) fn shows_address(service: &ServiceView) -> bool {
     !service.status.ingress.is_empty()
+}
+
+/// Returns the addresses that a Service shows in its status and its annotation. The annotation may
+/// be part of a copy, so alone it counts for nothing.
+pub(super) fn shown_addresses(service: &ServiceView) -> Vec<IpAddr> {
+    if !shows_address(service) {
+        return Vec::new();
+    }
+    let annotated = service
+        .annotations
+        .get(&*annotations::LOAD_BALANCER_ADDRESS.key())
+        .and_then(|text| text.trim().parse().ok());
+    let ingress = service.status.ingress.iter();
+    ingress
+        .filter_map(|ingress| ingress.ip)
+        .chain(annotated)
+        .collect()
 }
 
 /// Finds a load balancer by its ID, or else by its name or legacy name. By name, load balancers

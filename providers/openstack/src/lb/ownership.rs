@@ -1,5 +1,6 @@
 //! Ownership of a load balancer and its listeners, by name and tags.
 
+use jiff::Timestamp;
 use openstack_api::octavia::{Listener, LoadBalancer};
 
 use super::{model::ServiceKey, names};
@@ -168,6 +169,18 @@ impl ServiceOwnership {
         }
         tags
     }
+}
+
+/// Returns the creation time of a load balancer, or `None` if Octavia does not report it.
+pub fn created_at(load_balancer: &LoadBalancer) -> Option<Timestamp> {
+    parse_time(load_balancer.created_at.as_deref()?)
+}
+
+/// Parses a time of Octavia. Without a time zone it is in UTC.
+pub fn parse_time(time: &str) -> Option<Timestamp> {
+    time.parse()
+        .ok()
+        .or_else(|| format!("{time}Z").parse().ok())
 }
 
 /// Returns true if a load balancer was created for a Service, and not by a user.

@@ -3,19 +3,26 @@
 use std::time::Duration;
 
 use ccm_core::provider::{CloudError, EventType, Op, Progress};
+use http::StatusCode;
 use openstack_api::octavia::{LoadBalancer, ProvisioningStatus};
 use tokio::time::Instant;
 
 use super::{
     floating_ip_sync, observe,
+    plan::recovery::{
+        KeepReason, Recovery, RecoveryInput, failover_command, is_serving, plan_recovery,
+    },
     reconcile::{LoadBalancerReconciler, ReconcileStop},
     reconcile_input::ReconcileInput,
     sync_state::{LoadBalancerSyncState, changed_meanwhile},
 };
-use crate::lb::status_poller::StatusQuery;
+use crate::{
+    client::{ErrorClass, OpenStackError},
+    lb::status_poller::StatusQuery,
+};
 
 /// Minimum interval between two failovers of a load balancer. If one did not repair it, another
-/// seldom does.
+/// seldom does. It is also the interval between two attempts while Octavia does not allow it.
 const MIN_FAILOVER_INTERVAL: Duration = Duration::from_secs(1800);
 
 impl LoadBalancerReconciler {
@@ -125,9 +132,7 @@ impl LoadBalancerReconciler {
         ReconcileStop::Pending(Progress::Pending { after, reason: reason.into() })
     }
 
-    /// Starts the recovery of a load balancer in ERROR. One that has never served is deleted, so
-    /// that the next sync creates it again. One that has served is failed over. Another Service's
-    /// load balancer is recovered by its owner, unless the owner is deleted.
+    /// Starts the recovery of a load balancer in ERROR.
     async fn recover_from_error(
         &self,
         op: &Op,
@@ -135,71 +140,116 @@ impl LoadBalancerReconciler {
         load_balancer: &LoadBalancer,
         state: &mut LoadBalancerSyncState,
     ) -> ReconcileStop {
-        let ownership = self.service_ownership(input, load_balancer);
-        if !ownership.owner && !ownership.is_orphaned_by_owner(load_balancer) {
-            return stop_in_error(&load_balancer.id, ", and another Service's");
-        }
-        let was_served = observe::was_served(input.service);
-        let has_other_tags = ownership.other_service_tags(load_balancer).next().is_some();
-        if was_served || has_other_tags || !ownership.owner {
-            return self.fail_over(op, state, &load_balancer.id).await;
-        }
-        // The tags may be incomplete, so the listeners decide whether it may be deleted.
-        let has_other_services = self
-            .has_other_services(op, &ownership, &load_balancer.id)
-            .await;
-        match has_other_services {
-            Ok(false) => self.delete_failed(op, input, load_balancer, state).await,
-            Ok(true) => self.fail_over(op, state, &load_balancer.id).await,
-            Err(error) => error.into(),
+        let recovery = match self.plan_recovery(op, input, load_balancer, state).await {
+            Ok(recovery) => recovery,
+            Err(error) => return error.into(),
+        };
+        match recovery {
+            Recovery::Replace => match self.replace(op, input, load_balancer, state).await {
+                Ok(()) => stop_in_error(&load_balancer.id, ": it is deleted and created again"),
+                Err(stop) => stop,
+            },
+            Recovery::FailOver => self.fail_over(op, state, load_balancer).await,
+            Recovery::LeaveToOwner => stop_in_error(&load_balancer.id, ", and another Service's"),
+            Recovery::Keep(reason) => stop_to_keep(&load_balancer.id, reason),
         }
     }
 
+    /// Plans what is done with a load balancer in ERROR. Whether it has a floating IP is read only
+    /// if that matters.
+    pub(super) async fn plan_recovery(
+        &self,
+        op: &Op,
+        input: &ReconcileInput<'_>,
+        load_balancer: &LoadBalancer,
+        state: &LoadBalancerSyncState,
+    ) -> Result<Recovery, OpenStackError> {
+        let created_id = state.created_id.as_deref();
+        let mut recovery_input = RecoveryInput {
+            load_balancer,
+            ownership: &self.service_ownership(input, load_balancer),
+            was_served: observe::was_served(input.service),
+            description: &input.desired.description,
+            tags: self.features.tags,
+            service_created: input.service.created,
+            is_own_creation: created_id == Some(&*load_balancer.id),
+            floating_ips: &[],
+        };
+        let recovery = plan_recovery(&recovery_input);
+        if recovery != Recovery::Replace || recovery_input.is_own_creation {
+            return Ok(recovery);
+        }
+        if let Some(port) = &load_balancer.vip_port_id {
+            let floating_ips = self.api(op).floating_ips(&[("port_id", port)]).await?;
+            recovery_input.floating_ips = &floating_ips;
+            return Ok(plan_recovery(&recovery_input));
+        }
+        Ok(recovery)
+    }
+
     /// Deletes a load balancer whose creation failed. The next sync creates it again.
-    async fn delete_failed(
+    async fn replace(
         &self,
         op: &Op,
         input: &ReconcileInput<'_>,
         load_balancer: &LoadBalancer,
         state: &mut LoadBalancerSyncState,
-    ) -> ReconcileStop {
+    ) -> Result<(), ReconcileStop> {
         let api = self.api(op);
+        let id = &load_balancer.id;
+        // The tags may be incomplete, so the listeners decide whether it may be deleted.
+        let ownership = self.service_ownership(input, load_balancer);
+        if self.has_other_services(op, &ownership, id).await? {
+            return Err(self.fail_over(op, state, load_balancer).await);
+        }
+        // It may have been repaired since it was read.
+        let current = api.load_balancer(id).await?;
+        let may_delete = match current {
+            Some(current) if current.provisioning_status == ProvisioningStatus::Error => {
+                let recovery = self.plan_recovery(op, input, &current, state).await?;
+                recovery == Recovery::Replace
+            }
+            _ => false,
+        };
+        state.invalidate();
+        if !may_delete {
+            return Err(changed_meanwhile().into());
+        }
         let reason = "it could not be created";
         op.event(
             EventType::Warning,
             "LoadBalancerCreateFailed",
-            &format!("load balancer {} {reason}", load_balancer.id),
+            &format!("load balancer {id} {reason}"),
         );
-        state.invalidate();
         if !input.desired.floating_ip.keep
             && let Some(port) = &load_balancer.vip_port_id
-            && let Err(error) = floating_ip_sync::release(api, port).await
         {
-            return error.into();
+            floating_ip_sync::release(api, port, None).await?;
         }
-        match api
-            .delete_load_balancer(&load_balancer.id, true, reason)
-            .await
-        {
-            Ok(()) => {
-                state.replaced_failed = true;
-                stop_in_error(&load_balancer.id, ": it is deleted and created again")
-            }
-            Err(error) => error.into(),
-        }
+        api.delete_load_balancer(id, true, reason).await?;
+        state.replaced_failed = true;
+        Ok(())
     }
 
-    /// Fails over a load balancer in ERROR, unless that was done recently. Octavia accepts no other
-    /// change of it except its deletion.
+    /// Fails over a load balancer in ERROR, unless that was done recently or Octavia reports that it
+    /// serves.
+    /// Octavia accepts no other change of it except its deletion.
     pub(super) async fn fail_over(
         &self,
         op: &Op,
         state: &mut LoadBalancerSyncState,
-        id: &str,
+        load_balancer: &LoadBalancer,
     ) -> ReconcileStop {
-        let is_too_early = state
-            .failed_over
-            .is_some_and(|at| at.elapsed() < MIN_FAILOVER_INTERVAL);
+        let id = &*load_balancer.id;
+        if is_serving(load_balancer) {
+            return stop_to_keep(id, KeepReason::Serves);
+        }
+        let is_recent =
+            |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < MIN_FAILOVER_INTERVAL);
+        if is_recent(state.failover_denied) {
+            return stop_as_denied(id);
+        }
+        let is_too_early = is_recent(state.failed_over);
         if !self.features.failover || is_too_early {
             return stop_in_error(id, "");
         }
@@ -219,9 +269,37 @@ impl LoadBalancerReconciler {
                 state.record_own_change(self.sync_states.rounds.now());
                 self.stop_as_pending(op, state, &format!("load balancer {id} is failed over"))
             }
+            Err(error) if is_denied(&error) => {
+                state.failover_denied = Some(Instant::now());
+                stop_as_denied(id)
+            }
             Err(error) => error.into(),
         }
     }
+}
+
+/// Returns true if Octavia itself says that this user may not fail over load balancers.
+fn is_denied(error: &OpenStackError) -> bool {
+    error.class() == ErrorClass::Denied
+        && error
+            .response()
+            .is_some_and(|response| response.status == StatusCode::FORBIDDEN)
+}
+
+/// Builds the error for a load balancer in ERROR that this user may not fail over.
+fn stop_as_denied(id: &str) -> ReconcileStop {
+    let command = failover_command(id);
+    stop_in_error(
+        id,
+        &format!(
+            ", and Octavia does not allow this user to fail it over; an administrator can, with \"{command}\""
+        ),
+    )
+}
+
+/// Builds the error for a load balancer in ERROR that is neither deleted nor failed over.
+fn stop_to_keep(id: &str, reason: KeepReason) -> ReconcileStop {
+    stop_in_error(id, &format!(": {}", reason.describe(id)))
 }
 
 /// Builds the error for a load balancer in ERROR. The message ends with `details`.

@@ -184,8 +184,12 @@ pub(super) struct LoadBalancerSyncState {
     pub(super) unfinished: bool,
     /// `None` unless the load balancer is pending.
     pending: Option<PendingSince>,
+    /// ID of the load balancer that this process created for the Service.
+    pub(super) created_id: Option<Box<str>>,
     /// Time of the last failover.
     pub(super) failed_over: Option<Instant>,
+    /// Time when Octavia last did not allow a failover.
+    pub(super) failover_denied: Option<Instant>,
     /// True when this sync deleted the load balancer because its creation had failed. The Service
     /// may still name its ID.
     pub(super) replaced_failed: bool,
@@ -211,7 +215,9 @@ impl LoadBalancerSyncState {
     /// Returns the part that the next attempt to delete the Service still needs.
     pub(super) fn after_failed_deletion(self) -> Self {
         Self {
+            created_id: self.created_id,
             failed_over: self.failed_over,
+            failover_denied: self.failover_denied,
             deleting_id: self.deleting_id,
             ..Self::default()
         }

@@ -217,6 +217,7 @@ pub(crate) async fn trouble_of_load_balancers_is_told_and_heals(
     // One that cannot be made is made anew.
     let fails = |octavia: &mut octavia::settings::Settings| {
         (octavia.failure, octavia.failures) = (Outcome::LoadBalancerFails, 1);
+        octavia.failover_needs_admin = false;
     };
     stage.cloud.octavia(fails).await?;
     stage
@@ -228,7 +229,7 @@ pub(crate) async fn trouble_of_load_balancers_is_told_and_heals(
     stage.served(&["unlucky"]).await?;
     stage.holds(&["default/unlucky: is ACTIVE"]).await?;
 
-    // One that served is failed over, with its address.
+    // One that served is failed over, with its address, where that is allowed.
     let address = stage.address("many").await?;
     let break_it = |state: &mut openstack_local::state::CloudState,
                     _: &openstack_local::state::RequestContext| {

@@ -10,6 +10,7 @@ use crate::cluster::SimulatedCluster;
 const COLLECTS: &[&str] = &[
     "--controllers=service",
     "--collect-orphans",
+    "--collect-orphans-confirm=kubernetes",
     "--orphan-report-period=2m",
     "--orphan-minimum-age=3m",
 ];

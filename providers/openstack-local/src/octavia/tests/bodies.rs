@@ -507,6 +507,7 @@ fn ovn_says_what_it_cannot() {
     cloud
         .post_member(&pool, json!({"address": "127.1.0.77", "protocol_port": 80}))
         .expect("inside the VIP's subnet");
+    cloud.settings(|settings| settings.failover_needs_admin = false);
     let failover = cloud.run(|state, ctx| load_balancers::failover(state, ctx, &lb));
     assert!(
         refusal(failover)

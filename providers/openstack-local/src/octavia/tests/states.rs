@@ -69,6 +69,7 @@ fn a_change_below_locks_everything_above() {
 #[test]
 fn whoever_comes_meanwhile_is_refused() {
     let mut cloud = Cloud::new();
+    cloud.settings(|settings| settings.failover_needs_admin = false);
     let web = cloud.web();
     let member_id = id(&cloud.members(&web.pool)[0]);
     cloud
@@ -169,9 +170,11 @@ fn a_failed_change_ends_in_error_which_can_be_deleted_or_failed_over() {
     let mut cloud = Cloud::new();
     cloud.settings(|settings| {
         (settings.failure, settings.failures) = (Outcome::LoadBalancerFails, 2);
+        settings.failover_needs_admin = false;
     });
     let web = cloud.web();
     assert_eq!(states(&mut cloud, &web), ["ERROR"; 3]);
+    assert_eq!(cloud.lb(&web.lb)["operating_status"], "OFFLINE", "it has never worked");
     let below = (409, format!("Load Balancer {} is immutable and cannot be updated.", web.lb));
     assert_eq!(refusal(cloud.post_member(&web.pool, member(3))), below);
     let whole = (409, format!("Invalid state ERROR of loadbalancer resource {}", web.lb));
@@ -188,14 +191,46 @@ fn a_failed_change_ends_in_error_which_can_be_deleted_or_failed_over() {
         .unwrap();
     cloud.rest();
     assert_eq!(cloud.lb(&web.lb)["provisioning_status"], "ACTIVE", "failures are used up");
+    assert_eq!(cloud.lb(&web.lb)["operating_status"], "ONLINE");
+
+    cloud.settings(|settings| settings.failures = 1);
+    cloud.put_lb(&web.lb, json!({"name": "x"})).unwrap();
+    cloud.rest();
+    let lb = cloud.lb(&web.lb);
+    assert_eq!(
+        (&lb["provisioning_status"], &lb["operating_status"]),
+        (&json!("ERROR"), &json!("ONLINE")),
+        "a change that failed does not stop it"
+    );
 
     force_error(&mut cloud.state, &web.lb).unwrap();
-    assert_eq!(cloud.lb(&web.lb)["provisioning_status"], "ERROR");
+    let lb = cloud.lb(&web.lb);
+    assert_eq!(
+        (&lb["provisioning_status"], &lb["operating_status"]),
+        (&json!("ERROR"), &json!("ERROR"))
+    );
     cloud
         .run(|state, ctx| load_balancers::delete(state, ctx, &web.lb, true))
         .unwrap();
     cloud.rest();
     assert!(cloud.state.octavia.load_balancers.is_empty());
+}
+
+#[test]
+fn only_an_administrator_fails_over_unless_the_settings_allow_it() {
+    let mut cloud = Cloud::new();
+    let web = cloud.web();
+    let text = "Policy does not allow this request to be performed.".to_owned();
+    let failover =
+        |cloud: &mut Cloud| cloud.run(|state, ctx| load_balancers::failover(state, ctx, &web.lb));
+    assert_eq!(refusal(failover(&mut cloud)), (403, text));
+    assert_eq!(cloud.lb(&web.lb)["provisioning_status"], "ACTIVE");
+    cloud.ctx.admin = true;
+    failover(&mut cloud).unwrap();
+    cloud.rest();
+    cloud.ctx.admin = false;
+    cloud.settings(|settings| settings.failover_needs_admin = false);
+    failover(&mut cloud).unwrap();
 }
 
 /// A pool can be in `ERROR` while its load balancer goes on; then its members are locked.

@@ -7,6 +7,7 @@ mod action;
 pub mod floating_ip;
 mod listeners;
 mod pools;
+pub mod recovery;
 mod renames;
 
 use std::collections::BTreeSet;
@@ -225,12 +226,22 @@ pub fn plan_removal_from_shared(
     observed: &ObservedLoadBalancer,
     ownership: &ServiceOwnership,
     supports_tags: bool,
+    may_remove: impl Fn(&Listener) -> bool,
 ) -> Vec<PlannedAction> {
     let mut actions = Vec::new();
+    let mut keeps_listener = false;
     for listener in &observed.listeners {
-        if ownership.owns_listener(listener) {
-            actions.extend(plan_listener_deletion(observed, listener, "its Service is deleted"));
+        if !ownership.owns_listener(listener) {
+            continue;
         }
+        if may_remove(listener) {
+            actions.extend(plan_listener_deletion(observed, listener, "its Service is deleted"));
+        } else {
+            keeps_listener = true;
+        }
+    }
+    if keeps_listener {
+        return actions;
     }
     let mut other_tags = observed.load_balancer.tags.clone();
     other_tags.retain(|tag| !ownership.is_own_tag(tag));

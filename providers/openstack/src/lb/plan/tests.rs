@@ -593,12 +593,14 @@ fn a_service_that_goes_takes_its_part_and_nothing_else() {
         uid: "uid".into(),
     };
     let standing = service_ownership("c1", &who, true, &shared.load_balancer);
-    let steps = plan_removal_from_shared(&shared, &standing, true);
+    let steps = plan_removal_from_shared(&shared, &standing, true, |_| true);
     assert_eq!(
         steps.iter().map(short).collect::<Vec<_>>(),
         ["pool_delete pool-a", "listener_delete a", "update lb"]
     );
     assert_eq!(body(&steps[2]), json!({"tags": [OTHER]}));
+    // What stays keeps its tag.
+    assert_eq!(plan_removal_from_shared(&shared, &standing, true, |_| false), []);
 }
 
 #[test]

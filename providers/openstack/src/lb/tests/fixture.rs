@@ -513,6 +513,7 @@ async fn build(local: &LocalCloud, nodes: usize) -> Net {
             cidr: Some(cidr.into()),
             ..SubnetCreate::default()
         };
+        octavia::settings::Settings::change(state, |octavia| octavia.failover_needs_admin = false);
         let inner = neutron::networks::create(state, &ctx, network("nodes", false))?;
         let inner_subnet = neutron::subnets::create(state, &ctx, subnet(&inner.id, "10.0.0.0/16"))?;
         let outer = neutron::networks::create(state, &ctx, network("public", true))?;

@@ -4,6 +4,8 @@ mod behaviour;
 mod counts;
 mod fixture;
 mod groups;
+mod in_error;
+mod namesakes;
 mod properties;
 mod renamed;
 mod shared_reads;
