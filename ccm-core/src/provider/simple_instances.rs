@@ -119,7 +119,14 @@ impl<T: SimpleInstances> Instances for T {
             answers.push(answer);
             if let Some(error) = throttled {
                 // Send no further requests to a cloud that throttles.
-                answers.resize(queries.len(), Err(error));
+                for query in &queries[answers.len()..] {
+                    let listed = find_listed(self, &listing, &query.node);
+                    answers.push(match listed {
+                        Ok(Some(instance)) => Ok(instance.clone().into()),
+                        Ok(None) => Err(error.clone()),
+                        Err(error) => Err(error),
+                    });
+                }
                 break;
             }
         }
@@ -167,6 +174,21 @@ impl<'a> Listing<'a> {
     }
 }
 
+/// Finds a node's instance in the listing. A terminated instance is not found by its name, because
+/// the listing may lack the one that has its name now.
+fn find_listed<'a, T: SimpleInstances>(
+    cloud: &T,
+    listing: &Listing<'a>,
+    node: &NodeView,
+) -> Result<Option<&'a SimpleInstance>, CloudError> {
+    Ok(match cloud.id_of(node)? {
+        Some(id) => listing.by_id.get(id).copied(),
+        None => listing
+            .with_name(&node.name)?
+            .filter(|instance| instance.power_state != PowerState::Terminated),
+    })
+}
+
 /// Answers about one node from the listing, or with a request if it does not contain the instance.
 async fn answer<T: SimpleInstances>(
     cloud: &T,
@@ -174,17 +196,12 @@ async fn answer<T: SimpleInstances>(
     listing: &Listing<'_>,
     node: &NodeView,
 ) -> Result<InstanceStatus, CloudError> {
+    if let Some(instance) = find_listed(cloud, listing, node)? {
+        return Ok(instance.clone().into());
+    }
     let found = match cloud.id_of(node)? {
-        Some(id) => match listing.by_id.get(id) {
-            Some(instance) => Some((*instance).clone()),
-            None => get(cloud, op, id).await?,
-        },
-        None => match listing.with_name(&node.name)? {
-            Some(instance) if instance.power_state != PowerState::Terminated => {
-                Some(instance.clone())
-            }
-            _ => find(cloud, op, &node.name).await?,
-        },
+        Some(id) => get(cloud, op, id).await?,
+        None => find(cloud, op, &node.name).await?,
     };
     Ok(found.map_or(InstanceStatus::NotFound, InstanceStatus::from))
 }

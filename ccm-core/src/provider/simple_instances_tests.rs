@@ -229,6 +229,16 @@ async fn single_requests_are_limited_and_end_when_the_cloud_throttles() {
     assert!(answers[1..].iter().all(|answer| answer == "throttled"), "{answers:?}");
     let requests = cloud.requests().len();
     assert!(requests <= 2 + MAX_IN_FLIGHT + 1, "{requests} requests");
+
+    // What the listing has needs no request.
+    let cloud = Cloud {
+        errors: vec![("i41", ErrorKind::Throttled)],
+        ..Cloud::with(40)
+    };
+    let asked: Vec<&str> = std::iter::once("i41").chain(asked).collect();
+    let answers = describe(&cloud, &asked).await.unwrap();
+    assert_eq!(&*answers[0], "throttled");
+    assert!(answers[1..].iter().all(|answer| answer != "throttled"), "{answers:?}");
 }
 
 #[test]

@@ -208,6 +208,10 @@ pub(super) fn find(
     Ok(found.pop())
 }
 
+/// Configuration that keeps apt from reading that of the machine.
+const WITHOUT_THE_MACHINES: &str = "Dir::Etc::Main \"/dev/null\";\nDir::Etc::Parts \"/dev/null\";\n\
+     Dir::Etc::Preferences \"/dev/null\";\nDir::Etc::PreferencesParts \"/dev/null\";\n";
+
 /// Downloads packages with apt, which checks Debian's signatures. It uses nothing of this machine
 /// but its settings for the network: neither its sources nor what is installed.
 fn download(
@@ -233,6 +237,9 @@ fn download(
     });
     std::fs::write(place("sources.list"), sources.concat())?;
     std::fs::write(place("status"), "")?;
+    // Read before the machine's own configuration, which would add hooks and a preferred release.
+    let network = process::output(Command::new("apt-config").args(["dump", "Acquire"]))?;
+    std::fs::write(place("apt.conf"), format!("{network}{WITHOUT_THE_MACHINES}"))?;
     let options = [
         format!("Dir::Etc::SourceList={}", place("sources.list")),
         "Dir::Etc::SourceParts=/dev/null".to_owned(),
@@ -249,6 +256,7 @@ fn download(
     let apt = || {
         let mut apt = Command::new("apt-get");
         apt.current_dir(folder).args(["--quiet", "--quiet"]);
+        apt.env("APT_CONFIG", place("apt.conf"));
         apt.args(options.iter().flat_map(|option| ["-o", option]));
         apt
     };

@@ -46,14 +46,17 @@ impl RestClient {
     /// # #[derive(Serialize)] struct NewRoute;
     /// #[derive(Deserialize)]
     /// struct Action { id: u64, status: String, error: Option<ActionError> }
-    /// #[derive(Deserialize)]
+    /// #[derive(Default, Deserialize)]
     /// struct ActionError { code: String, message: String }
     ///
     /// impl Action {
     ///     fn status(self) -> OperationStatus {
     ///         match (&*self.status, self.error) {
     ///             ("success", _) => OperationStatus::Done,
-    ///             ("error", Some(error)) => OperationStatus::Failed(ERRORS.of_code(&error.code, &error.message)),
+    ///             ("error", error) => {
+    ///                 let error = error.unwrap_or_default();
+    ///                 OperationStatus::Failed(ERRORS.of_code(&error.code, &error.message))
+    ///             }
     ///             _ => OperationStatus::Running { path: path("v1/actions", &[&self.id.to_string()], &[]) },
     ///         }
     ///     }

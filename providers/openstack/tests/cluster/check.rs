@@ -10,8 +10,9 @@ fn messages(report: &Value, severity: &str) -> String {
     let findings = report["findings"].as_array().into_iter().flatten();
     findings
         .filter(|finding| finding["severity"] == severity)
-        .map(|finding| format!("{}: {}\n", finding["area"], finding["message"]))
-        .collect()
+        .map(|finding| format!("{}: {}", finding["area"], finding["message"]))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 pub(crate) async fn what_a_start_would_meet_is_known_before(
