@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::{
     account::Account,
     cases::Case,
-    faulty_transport::applies,
+    faulty_transport::{LAGGING, applies},
     mutants::Bug,
     service_driver::{DriverCall, ServiceDriver, balancers_of, is_served},
 };
@@ -91,6 +91,9 @@ impl LoadBalancerScenario {
             .await
             .context("another Service, afterwards")?;
         journey.count(false);
+        // What a process that died has changed may not show yet. The next one would do it again,
+        // without effect.
+        tokio::time::sleep(LAGGING).await;
         let end = world.describe()?;
         self.rules.lock().get_or_insert_with(|| {
             world
