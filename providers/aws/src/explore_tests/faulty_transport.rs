@@ -21,7 +21,7 @@ const LATE: Duration = Duration::from_secs(40);
 /// on.
 const REFUSING: Duration = Duration::from_secs(3);
 /// How long reads lag behind: a second longer than what was just made is waited for.
-pub(super) const LAGGING: Duration = Duration::from_secs(3);
+const LAGGING: Duration = Duration::from_secs(3);
 /// After this time a change shows everywhere.
 const SHOWN: Duration = Duration::from_secs(20);
 
@@ -200,6 +200,13 @@ pub(super) fn applies(kind: FaultKind, call: &Point) -> bool {
         FaultKind::Stale | FaultKind::Lagging => !call.writes,
         _ => true,
     }
+}
+
+/// Ends a run's part with faults, and waits until reads show what was changed: a process that took
+/// over cannot know it before, and would do it again, without effect.
+pub(super) async fn stop_counting(journey: &ScenarioRun) {
+    journey.count(false);
+    tokio::time::sleep(LAGGING).await;
 }
 
 fn answer(action: Action, status: u16, code: &str) -> AwsError {

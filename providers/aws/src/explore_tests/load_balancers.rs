@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::{
     account::Account,
     cases::Case,
-    faulty_transport::{LAGGING, applies},
+    faulty_transport::{applies, stop_counting},
     mutants::Bug,
     service_driver::{DriverCall, ServiceDriver, balancers_of, is_served},
 };
@@ -90,10 +90,7 @@ impl LoadBalancerScenario {
         self.ensure_others(&mut tenant)
             .await
             .context("another Service, afterwards")?;
-        journey.count(false);
-        // What a process that died has changed may not show yet. The next one would do it again,
-        // without effect.
-        tokio::time::sleep(LAGGING).await;
+        stop_counting(journey).await;
         let end = world.describe()?;
         self.rules.lock().get_or_insert_with(|| {
             world

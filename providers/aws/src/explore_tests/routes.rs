@@ -13,7 +13,7 @@ use ipnet::IpNet;
 
 use super::{
     account::{Account, THEIR_NETWORK, op},
-    faulty_transport::{LAGGING, applies},
+    faulty_transport::{applies, stop_counting},
     mutants::Bug,
 };
 use crate::{config::Settings, provider::AwsProvider};
@@ -87,10 +87,7 @@ impl Case {
         self.guard(&world)?;
         journey.count(true);
         settle(&world, &mut process, self.then).await?;
-        journey.count(false);
-        // A new process cannot know what reads do not show yet. It would delete a route again that
-        // is gone already.
-        tokio::time::sleep(LAGGING).await;
+        stop_counting(journey).await;
         let end = world.describe()?;
         world.place.aws.reset_calls();
         for fresh in [false, true] {
