@@ -3,6 +3,7 @@
 
 mod check;
 mod orphans;
+mod report_flags;
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},

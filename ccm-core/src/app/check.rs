@@ -6,10 +6,14 @@ use std::{future::Future, process::ExitCode, sync::Arc, time::Duration};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Signals, until_signalled, write_line};
+use super::{
+    Signals,
+    report_flags::{self, TIMEOUT},
+    until_signalled, write_line,
+};
 use crate::{
     check::{Area, CheckReport, Finding, Severity},
-    config::{self, Config, Flag, Product, ShadowConfig},
+    config::{Config, Product, ShadowConfig},
     error::{BoxError, chain},
     manager::Manager,
     provider::CloudProvider,
@@ -20,19 +24,10 @@ pub(super) const SUBCOMMAND: &str = "check";
 /// The exit code if there are warnings and no errors.
 const EXIT_WARNINGS: u8 = 2;
 
-const OUTPUT: &str = "output";
-const TIMEOUT: &str = "timeout";
-
 /// Adds the flags of the subcommand to those of the product.
 pub(super) fn with_flags(mut product: Product) -> Product {
-    product.extra_flags.extend([
-        Flag::provider(OUTPUT, "table", "Form of the report: `table` or `json`."),
-        Flag::provider(
-            TIMEOUT,
-            "2m0s",
-            "When to give up, for example because the cloud does not answer.",
-        ),
-    ]);
+    let flags = [report_flags::output(), report_flags::timeout("2m0s")];
+    product.extra_flags.extend(flags);
     product
 }
 
@@ -45,24 +40,10 @@ struct CheckArgs {
 
 impl CheckArgs {
     fn read(config: &Config) -> Result<Self, String> {
-        let value = |name| {
-            config
-                .extra
-                .get(name)
-                .map(String::as_str)
-                .unwrap_or_default()
-        };
-        let json = match value(OUTPUT) {
-            "json" => true,
-            "table" => false,
-            other => return Err(format!("--{OUTPUT} {other:?} must be \"table\" or \"json\"")),
-        };
-        let text = value(TIMEOUT);
-        match config::parse_duration(text) {
-            Ok(timeout) if !timeout.is_zero() => Ok(Self { json, timeout }),
-            Ok(_) => Err(format!("--{TIMEOUT} {text:?}: must be greater than zero")),
-            Err(reason) => Err(format!("--{TIMEOUT} {text:?}: {reason}")),
-        }
+        Ok(Self {
+            json: report_flags::is_json(config)?,
+            timeout: report_flags::read_timeout(config)?,
+        })
     }
 }
 
@@ -139,7 +120,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Invocation;
+    use crate::config::{self, Invocation};
 
     fn read(args: &[&str]) -> Result<CheckArgs, String> {
         let product = with_flags(Product::new("ccm-test", "v0.0", &["test"]));

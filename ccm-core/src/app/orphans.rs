@@ -6,9 +6,13 @@ use std::{future::Future, process::ExitCode, sync::Arc, time::Duration};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Signals, until_signalled, write_line};
+use super::{
+    Signals,
+    report_flags::{self, TIMEOUT},
+    until_signalled, write_line,
+};
 use crate::{
-    config::{self, Config, Flag, Product},
+    config::{Config, Flag, Product},
     controllers::orphans::OrphanReport,
     error::BoxError,
     manager::{Manager, OrphanRequest},
@@ -20,15 +24,13 @@ pub(super) const SUBCOMMAND: &str = "orphans";
 /// The exit code if orphans remain.
 const EXIT_ORPHANS_LEFT: u8 = 2;
 
-const OUTPUT: &str = "output";
 const DELETE: &str = "delete";
 const CONFIRM: &str = "confirm";
-const TIMEOUT: &str = "timeout";
 
 /// Adds the flags of the subcommand to those of the product.
 pub(super) fn with_flags(mut product: Product) -> Product {
     product.extra_flags.extend([
-        Flag::provider(OUTPUT, "table", "Form of the report: `table` or `json`."),
+        report_flags::output(),
         Flag::provider_switch(
             DELETE,
             "Delete what is as old as --orphan-minimum-age says, and --confirm the cluster; without it nothing is changed.",
@@ -38,7 +40,7 @@ pub(super) fn with_flags(mut product: Product) -> Product {
             "",
             "Cluster whose orphans are to be deleted, as the cloud knows it: the report without --delete names it.",
         ),
-        Flag::provider(TIMEOUT, "5m0s", "When to give up, for example because the cloud does not answer."),
+        report_flags::timeout("5m0s"),
     ]);
     product
 }
@@ -55,25 +57,16 @@ struct OrphansArgs {
 impl OrphansArgs {
     fn read(config: &Config) -> Result<Self, String> {
         let mut errors = Vec::new();
-        let json = match flag_value(config, OUTPUT) {
-            "json" => true,
-            "table" => false,
-            other => {
-                errors.push(format!("--{OUTPUT} {other:?} must be \"table\" or \"json\""));
-                false
-            }
-        };
-        let timeout_text = flag_value(config, TIMEOUT);
-        let timeout = match config::parse_duration(timeout_text) {
-            Ok(timeout) if timeout.is_zero() => Err("must be greater than zero".to_owned()),
-            result => result,
-        };
-        let timeout = timeout.unwrap_or_else(|reason| {
-            errors.push(format!("--{TIMEOUT} {timeout_text:?}: {reason}"));
+        let json = report_flags::is_json(config).unwrap_or_else(|error| {
+            errors.push(error);
+            false
+        });
+        let timeout = report_flags::read_timeout(config).unwrap_or_else(|error| {
+            errors.push(error);
             Duration::ZERO
         });
-        let delete = flag_value(config, DELETE) == "true";
-        let confirmed = flag_value(config, CONFIRM);
+        let delete = report_flags::value(config, DELETE) == "true";
+        let confirmed = report_flags::value(config, CONFIRM);
         if delete && confirmed.is_empty() {
             errors.push(format!(
                 "--{DELETE} needs --{CONFIRM}, the cluster whose cloud objects are to be deleted; the report without \
@@ -90,14 +83,6 @@ impl OrphansArgs {
             Err(errors.join("; "))
         }
     }
-}
-
-fn flag_value<'a>(config: &'a Config, name: &str) -> &'a str {
-    config
-        .extra
-        .get(name)
-        .map(String::as_str)
-        .unwrap_or_default()
 }
 
 /// Runs the subcommand: lists orphans, deletes them if requested, prints the report, and returns
@@ -170,7 +155,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Invocation;
+    use crate::config::{self, Invocation};
 
     fn read(args: &[&str]) -> Result<OrphansArgs, String> {
         let product = with_flags(Product::new("ccm-test", "v0.0", &["test"]));

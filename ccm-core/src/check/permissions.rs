@@ -82,8 +82,8 @@ pub(crate) struct EnabledParts {
     pub(crate) controllers: BTreeSet<&'static str>,
     /// True if the service controller watches EndpointSlices.
     pub(crate) endpoints: bool,
-    /// True if the controllers use ServiceAccounts of their own.
-    pub(crate) own_accounts: bool,
+    /// The ServiceAccounts that the controllers use instead of the process's own.
+    pub(crate) accounts: &'static [&'static str],
     /// The namespaces and names of the Leases by which leaders are elected.
     pub(crate) leases: Vec<(String, String)>,
     /// True if the HTTPS server asks the API server about its users.
@@ -104,7 +104,7 @@ pub(crate) fn required(parts: &EnabledParts) -> Vec<Permission> {
         all.extend(Permission::cluster(CACHES, "list watch", "", "services"));
     }
     let mut add = |controller, rules: &[(&'static str, &'static str)]| {
-        if parts.controllers.contains(controller) && !parts.own_accounts {
+        if parts.controllers.contains(controller) && parts.accounts.is_empty() {
             for (verbs, resource) in rules {
                 all.extend(Permission::cluster(controller, verbs, "", resource));
             }
@@ -127,11 +127,9 @@ pub(crate) fn required(parts: &EnabledParts) -> Vec<Permission> {
         let slices = Permission::cluster(user, "list watch", "discovery.k8s.io", "endpointslices");
         all.extend(slices.map(|p| Permission { severity: Severity::Warning, ..p }));
     }
-    if parts.own_accounts {
-        for account in ["node-controller", "route-controller", "service-controller"] {
-            let token = Permission::cluster(ACCOUNTS, "create", "", "serviceaccounts/token");
-            all.extend(token.map(|p| p.in_namespace("kube-system", Some(account))));
-        }
+    for account in parts.accounts {
+        let token = Permission::cluster(ACCOUNTS, "create", "", "serviceaccounts/token");
+        all.extend(token.map(|p| p.in_namespace("kube-system", Some(account))));
     }
     for (namespace, name) in &parts.leases {
         let (user, group) = ("leader election", "coordination.k8s.io");
@@ -203,7 +201,7 @@ mod tests {
                 names::NODE_IPAM,
             ]),
             endpoints: true,
-            own_accounts: false,
+            accounts: &[],
             leases: vec![("kube-system".to_owned(), "cloud-controller-manager".to_owned())],
             delegated_auth: true,
             client_ca_lookup: Some(Severity::Error),
@@ -243,7 +241,7 @@ mod tests {
         };
         assert_eq!(needed_by(&EnabledParts::default()), BTreeSet::from(["caches"]));
         assert_eq!(needed_by(&all_parts()).len(), 9);
-        let own = EnabledParts { own_accounts: true, ..all_parts() };
+        let own = EnabledParts { accounts: &["node-controller"], ..all_parts() };
         assert!(!needed_by(&own).contains(names::SERVICE_LB) && needed_by(&own).contains(ACCOUNTS));
         let controllers = BTreeSet::from([names::CLOUD_NODE]);
         let node = EnabledParts { controllers, ..EnabledParts::default() };

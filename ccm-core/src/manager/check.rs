@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    DRAIN_LIMIT, Manager, ManagerError,
+    CLIENTS_WITH_ACCOUNT, DRAIN_LIMIT, Manager, ManagerError,
     election::{self, WriteGates},
     telemetry::Telemetry,
     wiring::{ControllerBuilder, RunMode},
@@ -25,11 +25,11 @@ use crate::{
         self, controller_names as names,
         leader_migration::{ControllerLock, LeaderMigration},
     },
-    error::{caught, chain},
+    error::chain,
     k8s::{ServiceFields, ServiceView, well_known},
     provider::{
-        CloudError, InstanceBatcher, InstanceQuery, LoadBalancers, MetadataScope, NodeOwnership,
-        ProviderContext, ServiceInterpretation,
+        InstanceBatcher, InstanceQuery, LoadBalancers, MetadataScope, NodeOwnership,
+        ServiceInterpretation,
     },
     runtime::{
         api::{ApiClient, ApiClientOptions, ApiError, ApiMetrics, ApiRequest},
@@ -109,7 +109,8 @@ impl Manager {
             .into_iter()
             .filter(|(_, reason)| reason.is_ok())
             .map(|(name, _)| name)
-            .collect();
+            .collect::<BTreeSet<_>>();
+        let creates_routes = running.contains(names::NODE_ROUTE);
         let required = permissions::required(&self.enabled_parts(running));
         let missing = match missing_permissions(&api, &required).await {
             Ok(missing) => missing,
@@ -147,7 +148,7 @@ impl Manager {
             add(Finding::error(Area::Nodes, "Nodes and Services were not checked", advice));
             return Ok(());
         }
-        self.check_cluster(report, stop).await
+        self.check_cluster(report, creates_routes, stop).await
     }
 
     /// Creates a client for reviews, which no write gate stops: they change nothing.
@@ -217,7 +218,11 @@ impl Manager {
                     .load_balancers()
                     .is_some_and(LoadBalancers::supports_endpoint_backends),
             controllers,
-            own_accounts: config.generic.use_service_account_credentials,
+            accounts: if config.generic.use_service_account_credentials {
+                &CLIENTS_WITH_ACCOUNT
+            } else {
+                &[]
+            },
             leases,
             delegated_auth: has_server && authentication.kubeconfig.is_none(),
             client_ca_lookup: looks_up_cas.then_some(
@@ -229,12 +234,6 @@ impl Manager {
                 },
             ),
         }
-    }
-
-    fn creates_routes(&self) -> bool {
-        self.is_enabled(names::NODE_ROUTE)
-            && self.config.route.configure_cloud_routes
-            && self.provider.routes().is_some()
     }
 
     async fn check_leader(&self, api: &ApiClient) -> Finding {
@@ -258,6 +257,7 @@ impl Manager {
     async fn check_cluster(
         &self,
         report: &Mutex<CheckReport>,
+        creates_routes: bool,
         stop: &CancellationToken,
     ) -> Result<(), ManagerError> {
         let telemetry = Telemetry::register(self)?;
@@ -274,7 +274,7 @@ impl Manager {
         );
         let ControllerBuilder { caches, context, .. } = builder;
         caches.start(&mut tasks).await?;
-        if let Err(error) = self.start_for_check(context).await {
+        if let Err(error) = self.start_provider_once(context).await {
             let advice = "the manager waits, or ends, until this is corrected in the cloud or the cloud config";
             let finding = Finding::error(Area::Cloud, chain(&error), advice);
             report.lock().findings.push(finding);
@@ -287,7 +287,7 @@ impl Manager {
             instances
         });
         let nodes = self.observe_nodes(nodes.list(), queries.as_ref()).await;
-        let cidrs: &[_] = if self.creates_routes() {
+        let cidrs: &[_] = if creates_routes {
             &self.config.generic.cluster_cidrs
         } else {
             &[]
@@ -311,15 +311,6 @@ impl Manager {
         builder.watch("service-cache", &services);
         builder.context.services = Some(Arc::new(services.clone()));
         Some(services)
-    }
-
-    async fn start_for_check(&self, context: ProviderContext) -> Result<(), CloudError> {
-        caught(self.provider.start(context))
-            .await
-            .unwrap_or_else(|panic| {
-                let message = format!("the provider panicked in start: {panic}");
-                Err(CloudError::transient(message))
-            })
     }
 
     /// Asks the cloud about the Nodes that are ours.

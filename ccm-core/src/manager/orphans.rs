@@ -22,9 +22,8 @@ use crate::{
             scanner::OrphanScanner,
         },
     },
-    error::caught,
     k8s::{ServiceFields, ServiceView, well_known},
-    provider::{CloudError, LoadBalancers},
+    provider::LoadBalancers,
     runtime::{cache::Cache, events::WallClock, tasks::Tasks},
 };
 
@@ -161,12 +160,8 @@ impl Manager {
         let scanner = builder.orphan_scanner(&ctx, &services, &fields, ControllerLock::Main);
         let ControllerBuilder { controllers, caches, context, .. } = builder;
         caches.start(tasks).await?;
-        caught(self.provider.start(context))
+        self.start_provider_once(context)
             .await
-            .unwrap_or_else(|panic| {
-                let message = format!("the provider panicked in start: {panic}");
-                Err(CloudError::transient(message))
-            })
             .map_err(ManagerError::Provider)?;
         // These tasks write events, which are needed only if something may be deleted.
         if may_write {

@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 
 use super::{Manager, ManagerError, telemetry::Telemetry};
 use crate::{
+    error::caught,
     provider::{CloudError, ErrorKind, ProviderContext},
     runtime::{
         health::{CheckKind, Health},
@@ -21,6 +22,19 @@ pub const CLOUD_PROVIDER_CHECK: &str = "cloud-provider";
 const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(30) };
 
 impl Manager {
+    /// Starts the provider for a subcommand, which does not wait for its cloud. A panic is an error.
+    pub(super) async fn start_provider_once(
+        &self,
+        context: ProviderContext,
+    ) -> Result<(), CloudError> {
+        caught(self.provider.start(context))
+            .await
+            .unwrap_or_else(|panic| {
+                let message = format!("the provider panicked in start: {panic}");
+                Err(CloudError::transient(message))
+            })
+    }
+
     /// Starts the provider. The process is not ready before that succeeds, and only
     /// [`CLOUD_PROVIDER_CHECK`] fails meanwhile.
     pub(super) async fn start_provider(
