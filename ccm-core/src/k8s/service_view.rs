@@ -159,6 +159,17 @@ pub enum Protocol {
     Sctp,
 }
 
+impl Protocol {
+    /// Returns the name as in the API: `TCP`, `UDP` or `SCTP`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+            Self::Sctp => "SCTP",
+        }
+    }
+}
+
 /// The session affinity of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionAffinity {

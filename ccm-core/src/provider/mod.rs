@@ -189,6 +189,7 @@ pub mod rest;
 mod routes;
 pub mod simple_instances;
 pub mod simple_load_balancers;
+pub mod simple_routes;
 mod sleep_budget;
 mod throttle;
 
@@ -214,7 +215,7 @@ pub use load_balancer::{
 pub use mutation::{Mutation, MutationResponse};
 pub use operation::{EventSink, EventType, Op};
 pub use rate_limiter::{Rate, RateLimiter};
-pub use routes::{Route, RouteChange, Routes};
+pub use routes::{Route, RouteChange, RouteLimits, Routes};
 pub(crate) use throttle::Throttle;
 
 use crate::{

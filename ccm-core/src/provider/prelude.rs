@@ -10,7 +10,7 @@ pub use super::{
     FieldError, InstanceMetadata, InstanceQuery, InstanceStatus, Instances, Inventory,
     LabelRequirement, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers, MetadataScope, Mutation,
     MutationResponse, NodeOwnership, NodeTarget, Op, OwnedObject, Owner, PlannedChange, PowerState,
-    Progress, ProviderContext, Rate, RateLimiter, ReadMode, Route, RouteChange, Routes,
+    Progress, ProviderContext, Rate, RateLimiter, ReadMode, Route, RouteChange, RouteLimits, Routes,
     ServiceInterpretation, ServiceNotice, SourceRanges,
     rest::{ErrorFormat, ErrorResponse, OperationStatus, RestClient, Transport, path},
     simple_instances::{SimpleInstance, SimpleInstances},
@@ -18,6 +18,7 @@ pub use super::{
         OwnershipTags, ProvisioningStatus, SimpleLoadBalancer, SimpleLoadBalancerSpec,
         SimpleLoadBalancers,
     },
+    simple_routes::{SimpleRoute, SimpleRoutes},
 };
 pub use crate::k8s::{
     AddressType, IpFamily, LbIngress, LbStatus, NodeAddress, NodeFields, NodeView, Protocol,

@@ -1,4 +1,4 @@
-//! The back-off of single changes. A change that failed does not delay others.
+//! The back-off of single changes. A change that failed or is pending does not delay others.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -21,11 +21,16 @@ const BACKOFF: Backoff = Backoff {
 /// The back-off after an error that only a person can fix. It ends early when the node changes, or
 /// when a route is deleted after a quota was exceeded.
 const LONG_BACKOFF: Duration = Duration::from_secs(300);
+/// The minimum delay before a pending change is repeated, if the provider asks for less.
+const MIN_PENDING_DELAY: Duration = Duration::from_secs(1);
 /// The number of consecutive failures after which a transient error is reported by an event of the
 /// node.
 const FAILURES_BEFORE_EVENT: u32 = 3;
 /// The event reason of a route that was not created, as upstream.
 const FAILED_TO_CREATE: &str = "FailedToCreateRoute";
+
+/// The time after which a pending change counts as failed, and is reported by an event of the node.
+const SLOW_CHANGE: Duration = Duration::from_secs(600);
 
 /// The identity of a change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,16 +56,40 @@ impl ChangeKey {
     }
 }
 
-/// The changes whose last attempt failed. Times are durations since the start of the controller.
+/// The changes whose last attempt failed or is pending. Times are durations since the start of the
+/// controller.
 #[derive(Debug, Default)]
-pub(crate) struct ChangeBackoff(BTreeMap<ChangeKey, FailedChange>);
+pub(crate) struct ChangeBackoff(BTreeMap<ChangeKey, UnfinishedChange>);
 
 #[derive(Debug)]
-struct FailedChange {
-    count: u32,
+struct UnfinishedChange {
+    /// The number of consecutive failures.
+    failures: u32,
+    /// The kind of the last error; `None` while the change has not failed.
+    kind: Option<ErrorKind>,
+    /// The time since which the change is pending; `None` after a failure.
+    pending_since: Option<Duration>,
     retry_at: Duration,
-    kind: ErrorKind,
+    /// The reason of the last event.
     reported_reason: Option<&'static str>,
+}
+
+impl UnfinishedChange {
+    fn new(now: Duration) -> Self {
+        Self {
+            failures: 0,
+            kind: None,
+            pending_since: None,
+            retry_at: now,
+            reported_reason: None,
+        }
+    }
+
+    /// Returns true if the cloud works on the change, and has not for too long.
+    fn is_pending(&self, now: Duration) -> bool {
+        self.pending_since
+            .is_some_and(|since| now.saturating_sub(since) < SLOW_CHANGE)
+    }
 }
 
 impl ChangeBackoff {
@@ -68,17 +97,26 @@ impl ChangeBackoff {
     pub(crate) fn is_backed_off(&self, key: &ChangeKey, now: Duration) -> bool {
         self.0
             .get(key)
-            .is_some_and(|failure| failure.retry_at > now)
+            .is_some_and(|change| change.retry_at > now)
+    }
+
+    /// Returns true if the change is pending, and not for so long that it counts as failed.
+    pub(crate) fn is_pending(&self, key: &ChangeKey, now: Duration) -> bool {
+        self.0.get(key).is_some_and(|change| change.is_pending(now))
     }
 
     /// Returns the time at which the first change is to be retried, which may be over.
     pub(crate) fn next_retry(&self) -> Option<Duration> {
-        self.0.values().map(|failure| failure.retry_at).min()
+        self.0.values().map(|change| change.retry_at).min()
     }
 
-    /// Returns the number of changes whose last attempt failed.
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
+    /// Returns the number of changes whose last attempt failed, or that have been pending for so
+    /// long that they count as failed.
+    pub(crate) fn failed(&self, now: Duration) -> usize {
+        self.0
+            .values()
+            .filter(|change| !change.is_pending(now))
+            .count()
     }
 
     /// Counts a failure. Returns the reason of the event to emit, unless the node already has an
@@ -91,35 +129,63 @@ impl ChangeBackoff {
     ) -> Option<&'static str> {
         let kind = error.kind();
         let reason = error.reason().unwrap_or(FAILED_TO_CREATE);
-        // One event covers all routes of a node that fail for the same reason.
-        let needs_no_event = match &key {
-            ChangeKey::Create(uid, _) => self
-                .for_node(uid)
-                .any(|failure| failure.reported_reason == Some(reason)),
-            ChangeKey::Delete(..) => true,
-        };
-        let failure = self.0.entry(key).or_insert(FailedChange {
-            count: 0,
-            retry_at: now,
-            kind,
-            reported_reason: None,
-        });
-        failure.count = failure.count.saturating_add(1);
-        failure.kind = kind;
+        let needs_event = self.needs_event(&key, reason);
+        let change = self
+            .0
+            .entry(key)
+            .or_insert_with(|| UnfinishedChange::new(now));
+        change.failures = change.failures.saturating_add(1);
+        change.kind = Some(kind);
+        change.pending_since = None;
         let delay = error.retry_after().unwrap_or_else(|| match kind {
             ErrorKind::InvalidInput | ErrorKind::QuotaExceeded | ErrorKind::NotImplemented => {
                 LONG_BACKOFF
             }
             // Changes that failed together are retried together, so that they share a batch.
-            _ => BACKOFF.shared_delay(failure.count, now),
+            _ => BACKOFF.shared_delay(change.failures, now),
         });
-        failure.retry_at = now + delay;
+        change.retry_at = now + delay;
         // A transient error often affects all nodes, so it is not reported on the first failure.
-        if needs_no_event || (is_transient(kind) && failure.count < FAILURES_BEFORE_EVENT) {
+        if !needs_event || (is_transient(kind) && change.failures < FAILURES_BEFORE_EVENT) {
             return None;
         }
-        failure.reported_reason = Some(reason);
+        change.reported_reason = Some(reason);
         Some(reason)
+    }
+
+    /// Records that a change is pending and is to be repeated after a delay. Returns the reason of
+    /// the event to emit if it has been pending for too long, unless the node already has one.
+    pub(crate) fn record_pending(
+        &mut self,
+        key: ChangeKey,
+        after: Duration,
+        now: Duration,
+    ) -> Option<&'static str> {
+        let needs_event = self.needs_event(&key, FAILED_TO_CREATE);
+        let change = self
+            .0
+            .entry(key)
+            .or_insert_with(|| UnfinishedChange::new(now));
+        change.failures = 0;
+        change.kind = None;
+        change.pending_since.get_or_insert(now);
+        change.retry_at = now + after.max(MIN_PENDING_DELAY);
+        if !needs_event || change.is_pending(now) {
+            return None;
+        }
+        change.reported_reason = Some(FAILED_TO_CREATE);
+        Some(FAILED_TO_CREATE)
+    }
+
+    /// Returns true if a failure with this reason is to be reported on the node. One event covers
+    /// all routes of a node that fail for the same reason, and failed deletions are not reported.
+    fn needs_event(&mut self, key: &ChangeKey, reason: &'static str) -> bool {
+        match key {
+            ChangeKey::Create(uid, _) => self
+                .for_node(uid)
+                .all(|change| change.reported_reason != Some(reason)),
+            ChangeKey::Delete(..) => false,
+        }
     }
 
     /// Removes a change that succeeded.
@@ -127,9 +193,9 @@ impl ChangeBackoff {
         self.0.remove(key);
         if let ChangeKey::Delete(..) = key {
             // The deletion made room for routes that exceeded the quota.
-            for failure in self.0.values_mut() {
-                if failure.kind == ErrorKind::QuotaExceeded {
-                    failure.retry_at = Duration::ZERO;
+            for change in self.0.values_mut() {
+                if change.kind == Some(ErrorKind::QuotaExceeded) {
+                    change.retry_at = Duration::ZERO;
                 }
             }
         }
@@ -137,19 +203,19 @@ impl ChangeBackoff {
 
     /// Ends the back-off of all creations for a node, because the node has changed.
     pub(crate) fn retry_now(&mut self, uid: &str) {
-        for failure in self.for_node(uid) {
-            failure.retry_at = Duration::ZERO;
+        for change in self.for_node(uid) {
+            change.retry_at = Duration::ZERO;
         }
     }
 
-    /// Returns the failed creations for a node. This takes logarithmic time, because it is called
+    /// Returns the unfinished creations for a node. This takes logarithmic time, because it is called
     /// for every node during an outage.
-    fn for_node<'a>(&'a mut self, uid: &'a str) -> impl Iterator<Item = &'a mut FailedChange> {
+    fn for_node<'a>(&'a mut self, uid: &'a str) -> impl Iterator<Item = &'a mut UnfinishedChange> {
         let first = ChangeKey::Create(uid.into(), IpNet::V4(Ipv4Net::default()));
         self.0
             .range_mut(first..)
             .take_while(move |(key, _)| key.is_creation_for(uid))
-            .map(|(_, failure)| failure)
+            .map(|(_, change)| change)
     }
 
     /// Removes the changes that are no longer needed.
@@ -220,6 +286,36 @@ mod tests {
         assert_eq!(due(&error(ErrorKind::QuotaExceeded)), secs(300));
         assert_eq!(due(&error(ErrorKind::Transient).with_retry_after(secs(42))), secs(42));
         assert_eq!(due(&error(ErrorKind::InvalidInput).with_retry_after(secs(42))), secs(42));
+    }
+
+    #[test]
+    fn a_pending_change_is_no_failure_until_it_has_taken_too_long() {
+        let mut changes = ChangeBackoff::default();
+        changes.record_failure(key("a"), &error(ErrorKind::Transient), secs(1));
+        let mut told = Vec::new();
+        for at in [2, 300, 601, 602, 700] {
+            let reason = changes.record_pending(key("a"), secs(5), secs(at));
+            told.push((reason, changes.is_pending(&key("a"), secs(at)), changes.failed(secs(at))));
+            assert!(changes.is_backed_off(&key("a"), secs(at + 4)), "{at}");
+            assert!(!changes.is_backed_off(&key("a"), secs(at + 5)), "{at}");
+        }
+        let slow = Some(FAILED_TO_CREATE);
+        let expected =
+            [(None, true, 0), (None, true, 0), (None, true, 0), (slow, false, 1), (None, false, 1)];
+        assert_eq!(told, expected);
+        // A failure ends the wait, and the next one begins anew.
+        changes.record_failure(key("a"), &error(ErrorKind::Transient), secs(701));
+        assert_eq!(changes.failed(secs(701)), 1);
+        assert_eq!(changes.record_pending(key("a"), Duration::ZERO, secs(702)), None);
+        assert!(changes.is_pending(&key("a"), secs(1301)));
+        assert!(changes.is_backed_off(&key("a"), secs(702)), "it is not repeated at once");
+        // A change of the node repeats it, and its deletion is never reported.
+        changes.retry_now("a");
+        assert!(!changes.is_backed_off(&key("a"), secs(702)));
+        let delete = ChangeKey::Delete("r".into(), "10.0.1.0/24".parse().unwrap());
+        for at in [1, 602] {
+            assert_eq!(changes.record_pending(delete.clone(), secs(5), secs(at)), None);
+        }
     }
 
     #[test]

@@ -31,9 +31,7 @@ impl RestClient {
     ///
     /// Many clouds answer a change with an operation, which runs on. `response` is that answer, and
     /// `status` reads the status of the operation from it and from the later ones. If the operation
-    /// is still running when the call may not sleep any more, returns [`Progress::Pending`]. A call
-    /// without a `Progress`, such as [`Routes::apply`](crate::provider::Routes::apply), uses
-    /// [`Progress::done_or_busy`].
+    /// is still running when the call may not sleep any more, returns [`Progress::Pending`].
     ///
     /// The operation is not remembered. The next call reads the cloud again, so it must find there
     /// what the operation has done, and be prepared for an operation that still runs.
@@ -62,10 +60,11 @@ impl RestClient {
     ///     }
     /// }
     ///
-    /// # async fn example(cloud: &RestClient, op: &Op, new: &NewRoute) -> Result<(), CloudError> {
+    /// # use ccm_core::provider::Progress;
+    /// # async fn example(cloud: &RestClient, op: &Op, new: &NewRoute) -> Result<Progress, CloudError> {
     /// let create = Mutation::new("create_route", "10.0.1.0/24");
     /// let action = cloud.mutate(op, create, Method::POST, "v1/routes", new).await?;
-    /// cloud.poll(op, action, Action::status).await?.done_or_busy()
+    /// cloud.poll(op, action, Action::status).await
     /// # }
     /// ```
     ///

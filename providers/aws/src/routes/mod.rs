@@ -22,7 +22,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use ccm_core::{
     k8s::NodeView,
-    provider::{CloudError, Op, Route, RouteChange, Routes},
+    provider::{CloudError, Op, Progress, Route, RouteChange, Routes},
 };
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use parking_lot::Mutex;
@@ -111,7 +111,7 @@ impl Ec2Routes {
         op: &'a Op,
         change: &'a RouteChange,
         instances: &'a Result<InstancesById, RouteError>,
-    ) -> BoxFuture<'a, Result<(), CloudError>> {
+    ) -> BoxFuture<'a, Result<Progress, CloudError>> {
         async move {
             match change {
                 RouteChange::Create { node, destination } => {
@@ -119,6 +119,7 @@ impl Ec2Routes {
                 }
                 RouteChange::Delete(route) => self.delete(op, route).await,
             }
+            .map(|()| Progress::Done)
             .map_err(CloudError::from)
         }
         .boxed()
@@ -173,7 +174,7 @@ impl Routes for Ec2Routes {
         Ok(self.list_routes(op, nodes).await?)
     }
 
-    async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {
+    async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<Progress, CloudError>> {
         let mut ids = Vec::new();
         for change in changes {
             if let RouteChange::Create { node, .. } = change {

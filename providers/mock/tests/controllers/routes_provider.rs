@@ -19,7 +19,7 @@ use crate::{
 };
 
 type Listed = Result<Vec<Route>, CloudError>;
-type Applied = Vec<Result<(), CloudError>>;
+type Applied = Vec<Result<Progress, CloudError>>;
 type Retouch = Box<dyn Fn(&[RouteChange], Applied) -> Applied + Send + Sync>;
 
 /// The mock's routes; what it lists and what it answers goes through a test's hands.

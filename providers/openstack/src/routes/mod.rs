@@ -25,7 +25,7 @@ use std::{
 use async_trait::async_trait;
 use ccm_core::{
     k8s::NodeView,
-    provider::{CloudError, Op, Route, RouteChange, Routes},
+    provider::{CloudError, Op, Progress, Route, RouteChange, Routes},
 };
 use openstack_api::neutron::{self, Extension};
 use parking_lot::Mutex;
@@ -201,7 +201,11 @@ impl Routes for NeutronRoutes {
         Ok(plan::list_cluster_routes(&router.routes, &owners, &unowned))
     }
 
-    async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {
-        apply::apply(self, op, changes).await
+    async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<Progress, CloudError>> {
+        let results = apply::apply(self, op, changes).await;
+        results
+            .into_iter()
+            .map(|result| result.map(|()| Progress::Done))
+            .collect()
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct PlanInput<'a> {
 pub(crate) struct RoutePlan {
     /// The changes, one step per destination, ordered by destination.
     pub(crate) steps: Vec<RouteStep>,
-    /// The changes that are deferred, because they or a deletion before them failed.
+    /// The changes that are deferred, because they or a deletion before them failed or are pending.
     pub(crate) backed_off: Vec<ChangeKey>,
     /// Our nodes that have or had pod CIDRs, ordered by name.
     pub(crate) nodes: Vec<NodePlan>,
@@ -79,7 +79,10 @@ pub(crate) enum PodCidrState {
     Routed,
     /// A step of the plan creates the route to this destination.
     Create(IpNet),
-    /// The creation is deferred.
+    /// The creation or a deletion before it is pending, and is repeated later. Or the node has yet
+    /// to be initialised.
+    Pending,
+    /// The creation is deferred, because it or a deletion before it failed.
     BackedOff,
     /// There will be no route. An event of the Node says why.
     Rejected,
@@ -375,11 +378,17 @@ fn plan_claimed(
     // Create the route once no other route with this destination is left. Upstream lets the
     // creation race with the deletions.
     let is_blocked = is_create_deferred || !deferred.is_empty();
+    let is_pending = |change: &ChangeKey| input.failures.is_pending(change, input.now);
+    let waits = deferred.iter().all(is_pending) && (!is_create_deferred || is_pending(&create));
     plan.backed_off.extend(deferred);
+    if is_blocked && !is_routed {
+        plan.backed_off.push(create);
+    }
     let state = if is_routed {
         PodCidrState::Routed
+    } else if is_without_instance(owner) || (is_blocked && waits) {
+        PodCidrState::Pending
     } else if is_blocked {
-        plan.backed_off.push(create);
         PodCidrState::BackedOff
     } else {
         PodCidrState::Create(destination)
@@ -390,6 +399,13 @@ fn plan_claimed(
             .push(RouteStep { destination, delete: due, create, is_unclaimed: false });
     }
     state
+}
+
+/// Returns true if the node has yet to be initialised, and it is unknown which instance it is. Once
+/// it has its provider ID, that change starts a reconcile. Upstream tries to create the route
+/// nevertheless, and emits a Warning event.
+fn is_without_instance(node: &NodeView) -> bool {
+    node.is_uninitialized() && node.provider_id.is_none()
 }
 
 /// Plans a destination that no node claims.
@@ -534,13 +550,13 @@ impl NetworkStatus {
 pub(crate) enum CreateResult {
     Created,
     Failed,
-    /// The creation was not attempted, because the process is stopping, or because the cloud is
-    /// throttling and the node's first condition can wait.
+    /// The creation is pending, or was not attempted, because the process is stopping, or because
+    /// the cloud is throttling and the node's first condition can wait.
     Unknown,
 }
 
 /// Returns the status of a node's network, according to its plan and the results of the creations;
-/// `None` if a result is unknown.
+/// `None` if a result is unknown or pending, and the condition is to stay as it is.
 pub(crate) fn network_status(
     plan: &NodePlan,
     create_result: impl Fn(IpNet) -> CreateResult,
@@ -558,6 +574,7 @@ pub(crate) fn network_status(
                 CreateResult::Failed => network = NetworkStatus::NotReady,
                 CreateResult::Unknown => return None,
             },
+            PodCidrState::Pending => return None,
             PodCidrState::BackedOff | PodCidrState::Rejected => network = NetworkStatus::NotReady,
         }
     }

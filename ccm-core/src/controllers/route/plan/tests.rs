@@ -2,7 +2,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::{
-    k8s::{AddressType, NodeAddress},
+    k8s::{AddressType, NodeAddress, Taint, TaintEffect, well_known},
     provider::{CloudError, ErrorKind},
 };
 
@@ -58,15 +58,23 @@ struct Case {
 
 impl Case {
     fn plan(&self) -> RoutePlan {
-        plan(&PlanInput {
+        plan(&self.input(&cluster()))
+    }
+
+    fn input<'a>(&'a self, cluster: &'a [IpNet]) -> PlanInput<'a> {
+        PlanInput {
             ours: &self.ours,
             foreign: &self.foreign,
             routes: &self.routes,
-            cluster: &nets(&["10.244.0.0/16", "fd00::/48"]),
+            cluster,
             failures: &self.failures,
             now: Duration::from_secs(100),
-        })
+        }
     }
+}
+
+fn cluster() -> Vec<IpNet> {
+    nets(&["10.244.0.0/16", "fd00::/48"])
 }
 
 /// Changes of a plan, in words.
@@ -416,10 +424,69 @@ fn more_than_half_of_several_routes_is_drastic() {
 }
 
 #[test]
+fn what_is_pending_waits_without_a_verdict() {
+    let mut waiting = case(&[("a", &["10.244.0.0/24"]), ("b", &["10.244.1.0/24"])], &[
+        "c 10.244.1.0/24",
+        "d 10.244.2.0/24",
+    ]);
+    let now = Duration::from_secs(100);
+    let create = ChangeKey::create(&waiting.ours[0], net("10.244.0.0/24"));
+    let delete = ChangeKey::delete(&waiting.routes[0]);
+    for change in [&create, &delete] {
+        waiting
+            .failures
+            .record_pending(change.clone(), Duration::from_secs(5), now);
+    }
+    // The creation for `b` follows the deletion of the other route.
+    let planned = waiting.plan();
+    assert_eq!(words(&planned), ["delete d 10.244.2.0/24"]);
+    assert_eq!(planned.backed_off[..2], [create.clone(), delete.clone()]);
+    for node in &planned.nodes {
+        assert_eq!(node.cidrs, [PodCidrState::Pending], "{}", node.node.name);
+    }
+    // A deletion that failed is a verdict.
+    let failed = CloudError::transient("no");
+    waiting.failures.record_failure(delete, &failed, now);
+    assert_eq!(waiting.plan().nodes[1].cidrs, [PodCidrState::BackedOff]);
+    // What has taken too long is one, too.
+    waiting
+        .failures
+        .record_pending(create, Duration::from_secs(1000), Duration::ZERO);
+    let late = plan(&PlanInput { now: Duration::from_secs(701), ..waiting.input(&cluster()) });
+    assert_eq!(late.nodes[0].cidrs, [PodCidrState::BackedOff]);
+}
+
+#[test]
+fn a_node_waits_in_silence_until_its_instance_is_known() {
+    let mut joins = case(&[("a", &["10.244.0.0/24"])], &[]);
+    let joining = |provider_id: Option<&str>| {
+        let mut node = (*node("a", &["10.244.0.0/24"])).clone();
+        node.taints = vec![Taint {
+            key: well_known::TAINT_UNINITIALIZED.into(),
+            value: "true".into(),
+            effect: TaintEffect::NoSchedule,
+        }]
+        .into();
+        node.provider_id = provider_id.map(Into::into);
+        vec![Arc::new(node)]
+    };
+    joins.ours = joining(None);
+    let plan = joins.plan();
+    assert!(plan.steps.is_empty() && plan.backed_off.is_empty() && plan.rejected_cidrs.is_empty());
+    assert_eq!(plan.nodes[0].cidrs, [PodCidrState::Pending]);
+    joins.ours = joining(Some("mock://a"));
+    assert_eq!(words(&joins.plan()), ["create a 10.244.0.0/24"]);
+    // A node of the same name that had the route keeps it.
+    joins.ours = joining(None);
+    joins.routes = routes(&["a 10.244.0.0/24"]);
+    assert_eq!(joins.plan().nodes[0].cidrs, [PodCidrState::Routed]);
+}
+
+#[test]
 fn conditions_follow_the_routes() {
     use CreateResult::{Created, Failed, Unknown};
     let (first, second) = (net("10.244.0.0/24"), net("fd00::/64"));
-    let cases: [(&[PodCidrState], [CreateResult; 2], Option<NetworkStatus>); 10] = [
+    let cases: [(&[PodCidrState], [CreateResult; 2], Option<NetworkStatus>); 11] = [
         (&[], [Created, Created], Some(NetworkStatus::NotReady)),
         (&[PodCidrState::Routed], [Failed, Failed], Some(NetworkStatus::Ready)),
         (
@@ -443,6 +510,7 @@ fn conditions_follow_the_routes() {
             Some(NetworkStatus::NotReady),
         ),
         (&[PodCidrState::Create(first), PodCidrState::Create(second)], [Failed, Unknown], None),
+        (&[PodCidrState::Routed, PodCidrState::Pending], [Created, Created], None),
         (
             &[PodCidrState::Routed, PodCidrState::BackedOff],
             [Created, Created],

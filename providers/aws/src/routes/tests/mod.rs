@@ -91,7 +91,8 @@ impl Fixture {
     }
 
     async fn apply(&self, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {
-        self.routes.apply(&self.op, changes).await
+        let answers = self.routes.apply(&self.op, changes).await;
+        answers.into_iter().map(|answer| answer.map(drop)).collect()
     }
 
     /// Creates the route of a node.
