@@ -9,7 +9,9 @@ use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use ipnet::IpNet;
 
-use super::{CloudError, ErrorKind, Mutation, Op, Progress, Route, RouteChange, RouteLimits, Routes};
+use super::{
+    CloudError, ErrorKind, Mutation, Op, Progress, Route, RouteChange, RouteLimits, Routes,
+};
 use crate::k8s::NodeView;
 
 /// The name of the mutation that creates a route.

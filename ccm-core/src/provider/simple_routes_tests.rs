@@ -163,11 +163,7 @@ async fn a_cloud_with_one_lock_gets_one_change_at_a_time() {
         (Err(locked), "1s: locked", "1s: it waits for an earlier change: locked"),
     ];
     for (answer, first, later) in answers {
-        let cloud = FakeCloud {
-            serial: true,
-            answer: Some(answer),
-            ..FakeCloud::default()
-        };
+        let cloud = FakeCloud { serial: true, answer: Some(answer), ..FakeCloud::default() };
         *cloud.routes.lock() = vec![existing("r1", 1, "i-a")];
         let a = node("a", Some("i-a"));
         let changes = [create(&a, 2), create(&a, 1), create(&a, 3), delete("r1", 1)];

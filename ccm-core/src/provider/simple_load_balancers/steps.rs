@@ -68,9 +68,8 @@ pub trait LoadBalancerSteps:
 impl<W, L> LoadBalancerStep<'_, W, L> {
     /// Describes the step in log records.
     fn describe(&self) -> String {
-        let listener = |(port, protocol): &ListenerKey| {
-            format!("listener {port}/{}", protocol.as_str())
-        };
+        let listener =
+            |(port, protocol): &ListenerKey| format!("listener {port}/{}", protocol.as_str());
         match self {
             Self::ChangeWhole(_) => "change the settings".to_owned(),
             Self::AddListener(key, _) => format!("add {}", listener(key)),
