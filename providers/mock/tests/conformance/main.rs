@@ -68,7 +68,7 @@ async fn the_mock_keeps_every_rule() {
         report
             .cases()
             .iter()
-            .all(|case| case.outcome == ccm_testkit::conformance::Outcome::Passed),
+            .all(|case| case.outcome == Outcome::Passed),
         "{report}"
     );
     assert!(
