@@ -45,6 +45,13 @@ impl ChangeKey {
         Self::Delete(route.name.clone(), route.destination)
     }
 
+    /// Returns the destination of the route.
+    pub(crate) fn destination(&self) -> IpNet {
+        match self {
+            Self::Create(_, destination) | Self::Delete(_, destination) => *destination,
+        }
+    }
+
     /// Returns true if this is a creation for the node with this UID.
     fn is_creation_for(&self, uid: &str) -> bool {
         matches!(self, Self::Create(owner, _) if **owner == *uid)
@@ -56,11 +63,15 @@ impl ChangeKey {
 pub(crate) struct ChangeBackoff(BTreeMap<ChangeKey, FailedChange>);
 
 #[derive(Debug)]
-struct FailedChange {
-    count: u32,
-    retry_at: Duration,
+pub(crate) struct FailedChange {
+    pub(crate) count: u32,
+    pub(crate) retry_at: Duration,
     kind: ErrorKind,
     reported_reason: Option<&'static str>,
+    /// The time of the last failure.
+    pub(crate) failed_at: Duration,
+    /// The error of the last failure.
+    pub(crate) error: CloudError,
 }
 
 impl ChangeBackoff {
@@ -74,6 +85,11 @@ impl ChangeBackoff {
     /// Returns the time at which the first change is to be retried, which may be over.
     pub(crate) fn next_retry(&self) -> Option<Duration> {
         self.0.values().map(|failure| failure.retry_at).min()
+    }
+
+    /// Returns the changes whose last attempt failed.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&ChangeKey, &FailedChange)> {
+        self.0.iter()
     }
 
     /// Returns the number of changes whose last attempt failed.
@@ -103,7 +119,11 @@ impl ChangeBackoff {
             retry_at: now,
             kind,
             reported_reason: None,
+            failed_at: now,
+            error: error.clone(),
         });
+        failure.failed_at = now;
+        failure.error = error.clone();
         failure.count = failure.count.saturating_add(1);
         failure.kind = kind;
         let delay = error.retry_after().unwrap_or_else(|| match kind {

@@ -14,6 +14,7 @@ use super::{
     RouteController,
     apply::ChangeResult,
     backoff::{ChangeBackoff, ChangeKey},
+    explain::{failed_nodes, failed_routes, route_cause},
     metrics::{SyncOutcome, SyncTrigger},
     observe::ClusterNodes,
     plan::{self, CreateResult, PlanInput, RejectReason, RoutePlan},
@@ -22,6 +23,7 @@ use super::{
 use crate::{
     config,
     error::chain,
+    explain::AttemptRecord,
     k8s::NodeView,
     provider::{CloudError, ErrorKind, EventType, Route, RouteChange},
     runtime::{events::ObjectRef, work_queue::Backoff},
@@ -111,6 +113,16 @@ enum RouteSyncError {
     Nodes(#[source] crate::runtime::api::ApiError),
 }
 
+impl RouteSyncError {
+    /// Returns the record of the failure, for explanations.
+    fn attempt(&self) -> AttemptRecord {
+        match self {
+            Self::Routes(error) => failed_routes(error),
+            Self::Nodes(error) => failed_nodes(error),
+        }
+    }
+}
+
 impl RouteController {
     /// Returns the time before which no reconcile may start, if there is one.
     pub(super) fn backoff_until(&self, state: &RouteSyncState) -> Option<Instant> {
@@ -144,6 +156,7 @@ impl RouteController {
             }
         }
         state.schedule.started(Instant::now(), self.period());
+        let mut failed_listing = None;
         let outcome = match self.reconcile(trigger, state).await {
             Ok(outcome) => outcome,
             Err(RouteSyncError::Routes(error)) if error.kind() == ErrorKind::NotImplemented => {
@@ -161,9 +174,17 @@ impl RouteController {
             }
             Err(error) => {
                 state.record_list_failure(&error);
+                failed_listing = Some(AttemptRecord {
+                    failures: state.failed_lists,
+                    retry_at: state.list_retry_at,
+                    ..error.attempt()
+                });
                 SyncOutcome::Error
             }
         };
+        self.history
+            .lock()
+            .record_pass(failed_listing, &state.failures);
         // Update the metrics and the schedule.
         self.metrics.sync(outcome, trigger);
         self.metrics
@@ -259,6 +280,7 @@ impl RouteController {
             }
             let note = rejected.note(&self.config.cluster_cidrs);
             tracing::warn!(node = %rejected.node.name, cidr = %rejected.cidr, "{note}");
+            let note = rejected.cause().with_next_step(&note);
             self.warn(&rejected.node, rejected.event_reason(), &note);
         }
         *reported = plan
@@ -266,6 +288,9 @@ impl RouteController {
             .iter()
             .map(ReportedCidr::from_rejected)
             .collect();
+        let mut history = self.history.lock();
+        history.rejected.clone_from(&plan.rejected_cidrs);
+        history.managed_routes = plan.managed_routes;
     }
 
     /// Emits a Warning event of a node.
@@ -385,6 +410,7 @@ impl RouteController {
         };
         let uid = &node.uid;
         let name = &node.name;
+        let cause = route_cause(node, error);
         let error = error.chain();
         tracing::debug!(node = %name, %destination, error, "route not created");
         if let Some(event_reason) = event_reason {
@@ -393,6 +419,7 @@ impl RouteController {
             let note = format!(
                 "Could not create route {uid} {destination} for node {name} after {duration}: {error}"
             );
+            let note = cause.with_next_step(&note);
             self.warn(node, event_reason, &note);
         }
     }
