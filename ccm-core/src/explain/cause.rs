@@ -333,7 +333,7 @@ mod tests {
     fn table() -> String {
         let mut text = String::new();
         for subject in [Subject::Node, Subject::Network, Subject::Service, Subject::Any] {
-            let _ = write!(text, "\n### {}\n\n", subject.title());
+            let _ = write!(text, "\n#### {}\n\n", subject.title());
             text += "| Cause | Meaning | Next step |\n|---|---|---|\n";
             for cause in Cause::all().filter(|cause| cause.subject() == subject) {
                 let (name, meaning, next_step) = (cause.name(), cause.meaning(), cause.next_step());
