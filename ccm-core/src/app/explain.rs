@@ -266,7 +266,8 @@ where
     B: FnOnce(Config) -> F,
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
-    config.shadow = ShadowConfig { once: true, ..config.shadow };
+    // A difference is explained although it may not last.
+    config.shadow = ShadowConfig { enabled: false, once: true, settle: Duration::ZERO };
     let build = tokio::time::timeout_at(limit, build(config.clone()));
     let provider = match stop.run_until_cancelled(build).await {
         Some(Ok(provider)) => provider?,
