@@ -113,7 +113,7 @@ async fn explain(s: &Scenario, leader: u16, standby: u16) -> anyhow::Result<()> 
     ensure!(status == 503 && text.contains(&s.lease()), "{status}: {text}");
     for (port, is_alone) in [(leader, false), (standby, true)] {
         let address = format!("--address=https://127.0.0.1:{port}");
-        let flags = [&address, "--output=json", "--insecure-skip-server-verification"];
+        let flags = [&*address, "--insecure-skip-server-verification"];
         let (code, report) = s.report(&["explain", "node", &node], "c", &flags).await?;
         let explanation = if is_alone {
             &report["explanation"]
