@@ -201,7 +201,7 @@ where
             Err(_) => return Err(format!("{address} did not answer within --{TIMEOUT}").into()),
         }
     }
-    explain_alone(product, config, args, object, build, limit, stop).await
+    Box::pin(explain_alone(product, config, args, object, build, limit, stop)).await
 }
 
 /// Asks the manager at an address.
@@ -277,7 +277,7 @@ where
         None => return Err("stopped before the cloud provider was built".into()),
     };
     let manager = Manager::from_config(product, config, provider).await?;
-    let explanation = manager.explain_alone(object, limit, stop.clone()).await?;
+    let explanation = Box::pin(manager.explain_alone(object, limit, stop.clone())).await?;
     if args.json {
         return Ok(serde_json::to_string_pretty(&explanation)?);
     }
