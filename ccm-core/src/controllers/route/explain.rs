@@ -1,6 +1,6 @@
 //! What the route controller contributes to explanations.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -188,18 +188,21 @@ impl Explainer for RouteExplainer {
             let message = "routes: the first comparison has not ended";
             causes.push(ExplainedCause::new(Cause::RoutesNotComparedYet, message));
         }
+        let nodes = self.nodes.list();
         let mut without_pod_cidr = Vec::new();
-        for node in self.nodes.list() {
-            let is_ours = self.provider.node_ownership(&node) == NodeOwnership::Ours;
+        let mut names = HashMap::new();
+        for node in &nodes {
+            let is_ours = self.provider.node_ownership(node) == NodeOwnership::Ours;
             if is_ours && node.pod_cidrs.is_empty() && !node.deleting {
                 without_pod_cidr.push(node.name.to_string());
             }
+            names.insert(&*node.uid, &*node.name);
         }
         without_pod_cidr.sort();
         let failed: Vec<_> = history
             .failed
             .iter()
-            .map(|failed| self.explain_failure(failed, time))
+            .map(|failed| self.explain_failure(failed, &names, time))
             .collect();
         for (failed, record) in failed.iter().zip(&history.failed) {
             let of = failed.node.as_deref().unwrap_or("no node");
@@ -283,12 +286,16 @@ impl RouteExplainer {
         }
     }
 
-    fn explain_failure(&self, failed: &FailedRouteRecord, time: ExplainTime) -> FailedRoute {
+    /// Explains a change that failed. `names` has the names of the nodes by their UIDs.
+    fn explain_failure(
+        &self,
+        failed: &FailedRouteRecord,
+        names: &HashMap<&str, &str>,
+        time: ExplainTime,
+    ) -> FailedRoute {
         let (operation, node) = match &failed.change {
             ChangeKey::Create(uid, _) => {
-                let nodes = self.nodes.list();
-                let node = nodes.iter().find(|node| node.uid == *uid);
-                ("create", node.map(|node| node.name.to_string()))
+                ("create", names.get(&**uid).map(|name| (*name).to_owned()))
             }
             ChangeKey::Delete(..) => ("delete", None),
         };
