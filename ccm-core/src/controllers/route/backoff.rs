@@ -50,6 +50,13 @@ impl ChangeKey {
         Self::Delete(route.name.clone(), route.destination)
     }
 
+    /// Returns the destination of the route.
+    pub(crate) fn destination(&self) -> IpNet {
+        match self {
+            Self::Create(_, destination) | Self::Delete(_, destination) => *destination,
+        }
+    }
+
     /// Returns true if this is a creation for the node with this UID.
     fn is_creation_for(&self, uid: &str) -> bool {
         matches!(self, Self::Create(owner, _) if **owner == *uid)
@@ -62,33 +69,51 @@ impl ChangeKey {
 pub(crate) struct ChangeBackoff(BTreeMap<ChangeKey, UnfinishedChange>);
 
 #[derive(Debug)]
-struct UnfinishedChange {
+pub(crate) struct UnfinishedChange {
     /// The number of consecutive failures.
-    failures: u32,
-    /// The kind of the last error; `None` while the change has not failed.
-    kind: Option<ErrorKind>,
-    /// The time since which the change is pending; `None` after a failure.
-    pending_since: Option<Duration>,
-    retry_at: Duration,
+    pub(crate) failures: u32,
+    /// The last attempt.
+    pub(crate) last: ChangeOutcome,
+    /// The time of the last attempt.
+    pub(crate) at: Duration,
+    pub(crate) retry_at: Duration,
     /// The reason of the last event.
     reported_reason: Option<&'static str>,
 }
 
+/// The outcome of the last attempt of a change that is not done.
+#[derive(Clone, Debug)]
+pub(crate) enum ChangeOutcome {
+    Failed(CloudError),
+    Pending {
+        /// The time since which the change is pending.
+        since: Duration,
+        /// What it waits for.
+        reason: Box<str>,
+    },
+}
+
+impl ChangeOutcome {
+    /// Describes the outcome: the error, or what the change waits for.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Failed(error) => error.chain(),
+            Self::Pending { reason, .. } => format!("it is still pending: {reason}"),
+        }
+    }
+}
+
 impl UnfinishedChange {
-    fn new(now: Duration) -> Self {
-        Self {
-            failures: 0,
-            kind: None,
-            pending_since: None,
-            retry_at: now,
-            reported_reason: None,
+    /// Returns true if the cloud works on the change, and has not for too long.
+    pub(crate) fn is_pending(&self, now: Duration) -> bool {
+        match &self.last {
+            ChangeOutcome::Failed(_) => false,
+            ChangeOutcome::Pending { since, .. } => now.saturating_sub(*since) < SLOW_CHANGE,
         }
     }
 
-    /// Returns true if the cloud works on the change, and has not for too long.
-    fn is_pending(&self, now: Duration) -> bool {
-        self.pending_since
-            .is_some_and(|since| now.saturating_sub(since) < SLOW_CHANGE)
+    fn has_exceeded_quota(&self) -> bool {
+        matches!(&self.last, ChangeOutcome::Failed(error) if error.kind() == ErrorKind::QuotaExceeded)
     }
 }
 
@@ -106,6 +131,11 @@ impl ChangeBackoff {
     /// Returns the time at which the first change is to be retried, which may be over.
     pub(crate) fn next_retry(&self) -> Option<Duration> {
         self.0.values().map(|change| change.retry_at).min()
+    }
+
+    /// Returns the changes whose last attempt failed or is pending.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&ChangeKey, &UnfinishedChange)> {
+        self.0.iter()
     }
 
     /// Returns the number of changes whose last attempt failed, or that have been pending for so
@@ -128,13 +158,9 @@ impl ChangeBackoff {
         let kind = error.kind();
         let reason = error.reason().unwrap_or(FAILED_TO_CREATE);
         let needs_event = self.needs_event(&key, reason);
-        let change = self
-            .0
-            .entry(key)
-            .or_insert_with(|| UnfinishedChange::new(now));
+        let last = ChangeOutcome::Failed(error.clone());
+        let change = self.record(key, last, now);
         change.failures = change.failures.saturating_add(1);
-        change.kind = Some(kind);
-        change.pending_since = None;
         let delay = error.retry_after().unwrap_or_else(|| match kind {
             ErrorKind::InvalidInput | ErrorKind::QuotaExceeded | ErrorKind::NotImplemented => {
                 LONG_BACKOFF
@@ -157,22 +183,42 @@ impl ChangeBackoff {
         &mut self,
         key: ChangeKey,
         after: Duration,
+        reason: &str,
         now: Duration,
     ) -> Option<&'static str> {
         let needs_event = self.needs_event(&key, FAILED_TO_CREATE);
-        let change = self
-            .0
-            .entry(key)
-            .or_insert_with(|| UnfinishedChange::new(now));
+        let since = match self.0.get(&key).map(|change| &change.last) {
+            Some(ChangeOutcome::Pending { since, .. }) => *since,
+            _ => now,
+        };
+        let last = ChangeOutcome::Pending { since, reason: reason.into() };
+        let change = self.record(key, last, now);
         change.failures = 0;
-        change.kind = None;
-        change.pending_since.get_or_insert(now);
         change.retry_at = now + after.max(MIN_PENDING_DELAY);
         if !needs_event || change.is_pending(now) {
             return None;
         }
         change.reported_reason = Some(FAILED_TO_CREATE);
         Some(FAILED_TO_CREATE)
+    }
+
+    /// Records the outcome of an attempt that was made now.
+    fn record(
+        &mut self,
+        key: ChangeKey,
+        last: ChangeOutcome,
+        now: Duration,
+    ) -> &mut UnfinishedChange {
+        let change = self.0.entry(key).or_insert(UnfinishedChange {
+            failures: 0,
+            last: last.clone(),
+            at: now,
+            retry_at: now,
+            reported_reason: None,
+        });
+        change.last = last;
+        change.at = now;
+        change
     }
 
     /// Returns true if a failure with this reason is to be reported on the node. One event covers
@@ -192,7 +238,7 @@ impl ChangeBackoff {
         if let ChangeKey::Delete(..) = key {
             // The deletion made room for routes that exceeded the quota.
             for change in self.0.values_mut() {
-                if change.kind == Some(ErrorKind::QuotaExceeded) {
+                if change.has_exceeded_quota() {
                     change.retry_at = Duration::ZERO;
                 }
             }
@@ -292,7 +338,7 @@ mod tests {
         changes.record_failure(key("a"), &error(ErrorKind::Transient), secs(1));
         let mut told = Vec::new();
         for at in [2, 300, 601, 602, 700] {
-            let reason = changes.record_pending(key("a"), secs(5), secs(at));
+            let reason = changes.record_pending(key("a"), secs(5), "runs", secs(at));
             told.push((reason, changes.is_pending(&key("a"), secs(at)), changes.failed(secs(at))));
             assert!(changes.is_backed_off(&key("a"), secs(at + 4)), "{at}");
             assert!(!changes.is_backed_off(&key("a"), secs(at + 5)), "{at}");
@@ -304,7 +350,7 @@ mod tests {
         // A failure ends the wait, and the next one begins anew.
         changes.record_failure(key("a"), &error(ErrorKind::Transient), secs(701));
         assert_eq!(changes.failed(secs(701)), 1);
-        assert_eq!(changes.record_pending(key("a"), Duration::ZERO, secs(702)), None);
+        assert_eq!(changes.record_pending(key("a"), Duration::ZERO, "runs", secs(702)), None);
         assert!(changes.is_pending(&key("a"), secs(1301)));
         assert!(changes.is_backed_off(&key("a"), secs(702)), "it is not repeated at once");
         // A change of the node repeats it, and its deletion is never reported.
@@ -312,7 +358,7 @@ mod tests {
         assert!(!changes.is_backed_off(&key("a"), secs(702)));
         let delete = ChangeKey::Delete("r".into(), "10.0.1.0/24".parse().unwrap());
         for at in [1, 602] {
-            assert_eq!(changes.record_pending(delete.clone(), secs(5), secs(at)), None);
+            assert_eq!(changes.record_pending(delete.clone(), secs(5), "runs", secs(at)), None);
         }
     }
 

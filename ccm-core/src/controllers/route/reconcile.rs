@@ -13,7 +13,8 @@ use tokio::time::Instant;
 use super::{
     RouteController,
     apply::ChangeResult,
-    backoff::{ChangeBackoff, ChangeKey},
+    backoff::{ChangeBackoff, ChangeKey, ChangeOutcome},
+    explain::{failed_nodes, failed_routes, route_cause},
     metrics::{SyncOutcome, SyncTrigger},
     observe::ClusterNodes,
     plan::{self, CreateResult, PlanInput, RejectReason, RoutePlan},
@@ -22,6 +23,7 @@ use super::{
 use crate::{
     config,
     error::chain,
+    explain::AttemptRecord,
     k8s::NodeView,
     provider::{CloudError, ErrorKind, EventType, Progress, Route, RouteChange},
     runtime::{events::ObjectRef, work_queue::Backoff},
@@ -111,6 +113,16 @@ enum RouteSyncError {
     Nodes(#[source] crate::runtime::api::ApiError),
 }
 
+impl RouteSyncError {
+    /// Returns the record of the failure, for explanations.
+    fn attempt(&self) -> AttemptRecord {
+        match self {
+            Self::Routes(error) => failed_routes(error),
+            Self::Nodes(error) => failed_nodes(error),
+        }
+    }
+}
+
 impl RouteController {
     /// Returns the time before which no reconcile may start, if there is one.
     pub(super) fn backoff_until(&self, state: &RouteSyncState) -> Option<Instant> {
@@ -144,6 +156,7 @@ impl RouteController {
             }
         }
         state.schedule.started(Instant::now(), self.period());
+        let mut failed_listing = None;
         let outcome = match self.reconcile(trigger, state).await {
             Ok(outcome) => outcome,
             Err(RouteSyncError::Routes(error)) if error.kind() == ErrorKind::NotImplemented => {
@@ -161,9 +174,17 @@ impl RouteController {
             }
             Err(error) => {
                 state.record_list_failure(&error);
+                failed_listing = Some(AttemptRecord {
+                    failures: state.failed_lists,
+                    retry_at: state.list_retry_at,
+                    ..error.attempt()
+                });
                 SyncOutcome::Error
             }
         };
+        self.history
+            .lock()
+            .record_pass(failed_listing, &state.failures);
         // Update the metrics and the schedule.
         let failed = state.failures.failed(self.started_at.elapsed());
         self.metrics.sync(outcome, trigger);
@@ -260,6 +281,7 @@ impl RouteController {
             }
             let note = rejected.note(&self.config.cluster_cidrs);
             tracing::warn!(node = %rejected.node.name, cidr = %rejected.cidr, "{note}");
+            let note = rejected.cause().with_next_step(&note);
             self.warn(&rejected.node, rejected.event_reason(), &note);
         }
         *reported = plan
@@ -267,6 +289,9 @@ impl RouteController {
             .iter()
             .map(ReportedCidr::from_rejected)
             .collect();
+        let mut history = self.history.lock();
+        history.rejected.clone_from(&plan.rejected_cidrs);
+        history.managed_routes = plan.managed_routes;
     }
 
     /// Emits a Warning event of a node.
@@ -331,15 +356,19 @@ impl RouteController {
             match result {
                 Some(Ok(Progress::Done)) => state.failures.record_success(&key),
                 Some(Ok(Progress::Pending { after, reason })) => {
-                    let event_reason = state.failures.record_pending(key.clone(), *after, now);
-                    let cause = format!("it is still pending: {reason}");
-                    self.report_failure(change, &cause, *duration, event_reason);
+                    let event_reason =
+                        state
+                            .failures
+                            .record_pending(key.clone(), *after, reason, now);
+                    let outcome = ChangeOutcome::Pending { since: now, reason: reason.clone() };
+                    self.report_failure(change, &outcome, *duration, event_reason);
                 }
                 Some(Err(error)) => {
                     failures += 1;
                     last_error = Some(error);
                     let event_reason = state.failures.record_failure(key.clone(), error, now);
-                    self.report_failure(change, &error.chain(), *duration, event_reason);
+                    let outcome = ChangeOutcome::Failed(error.clone());
+                    self.report_failure(change, &outcome, *duration, event_reason);
                 }
                 // The change was not sent, so retry it as soon as the cloud may be called again.
                 None => state.schedule.retry = Some(Instant::now()),
@@ -389,7 +418,7 @@ impl RouteController {
     fn report_failure(
         &self,
         change: &RouteChange,
-        cause: &str,
+        outcome: &ChangeOutcome,
         duration: Duration,
         event_reason: Option<&'static str>,
     ) {
@@ -398,13 +427,15 @@ impl RouteController {
         };
         let uid = &node.uid;
         let name = &node.name;
-        tracing::debug!(node = %name, %destination, cause, "route not created");
+        let text = outcome.text();
+        tracing::debug!(node = %name, %destination, cause = text, "route not created");
         if let Some(event_reason) = event_reason {
             // Upstream's wording.
             let duration = config::duration::format(duration);
             let note = format!(
-                "Could not create route {uid} {destination} for node {name} after {duration}: {cause}"
+                "Could not create route {uid} {destination} for node {name} after {duration}: {text}"
             );
+            let note = route_cause(node, outcome).with_next_step(&note);
             self.warn(node, event_reason, &note);
         }
     }

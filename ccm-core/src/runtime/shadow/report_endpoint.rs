@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{
     Json, Router,
     extract::State,
-    http::{HeaderMap, header},
+    http::HeaderMap,
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::{Difference, NotCompared, ShadowReport, Summary};
+use crate::runtime::serving::wants_text;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -45,22 +46,6 @@ async fn shadow(State(report): State<Arc<Mutex<ShadowReport>>>, headers: HeaderM
         ShadowResponse { summary: report.summary(), differences, not_compared }
     };
     Json(response).into_response()
-}
-
-/// A client that accepts any type gets JSON.
-fn wants_text(headers: &HeaderMap) -> bool {
-    let accept = headers
-        .get(header::ACCEPT)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
-    let kinds = accept
-        .split(',')
-        .filter_map(|entry| entry.split(';').next())
-        .map(str::trim);
-    kinds
-        .into_iter()
-        .find(|kind| ["text/plain", "application/json", "*/*"].contains(kind))
-        == Some("text/plain")
 }
 
 #[cfg(test)]

@@ -435,7 +435,7 @@ fn what_is_pending_waits_without_a_verdict() {
     for change in [&create, &delete] {
         waiting
             .failures
-            .record_pending(change.clone(), Duration::from_secs(5), now);
+            .record_pending(change.clone(), Duration::from_secs(5), "runs", now);
     }
     // The creation for `b` follows the deletion of the other route.
     let planned = waiting.plan();
@@ -451,7 +451,7 @@ fn what_is_pending_waits_without_a_verdict() {
     // What has taken too long is one, too.
     waiting
         .failures
-        .record_pending(create, Duration::from_secs(1000), Duration::ZERO);
+        .record_pending(create, Duration::from_secs(1000), "runs", Duration::ZERO);
     let late = plan(&PlanInput { now: Duration::from_secs(701), ..waiting.input(&cluster()) });
     assert_eq!(late.nodes[0].cidrs, [PodCidrState::BackedOff]);
 }
