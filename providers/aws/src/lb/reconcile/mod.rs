@@ -148,6 +148,8 @@ impl LoadBalancerReconciler {
         state.changed_at = Some(Instant::now());
 
         check_creation(desired, &observed)?;
+        self.announce_activation(op, input, &observed, &resolved_targets, last_applied.as_ref())
+            .await;
 
         // The load balancer's own security groups must exist before it refers to them.
         let existing_groups = observed
@@ -163,7 +165,6 @@ impl LoadBalancerReconciler {
         let plan_input = self
             .build_plan_input(op, desired, &observed, &resolved_targets, groups)
             .await?;
-        activation::announce(op, input, &plan_input, &observed, last_applied.as_ref());
         let result = self
             .plan_and_apply(op, desired, &plan_input, &resolved_targets, observed, state)
             .await;
@@ -476,6 +477,31 @@ impl LoadBalancerReconciler {
         self.complete_for_shadow(op, desired, &mut observed).await?;
         check_creation(desired, &observed)?;
 
+        let mut changes = self
+            .planned_changes(op, desired, &observed, &resolved_targets)
+            .await?;
+        changes.extend(status_difference(input.service, &observed)?);
+
+        if changes.is_empty() {
+            observed.rules_digest = Some(rules_digest(desired, &resolved_targets.rule_inputs));
+            state.observed = Some(observed);
+            let targets = resolved_targets.targets.clone();
+            record_applied(state, desired, &resolved_targets, targets);
+        } else {
+            state.observed = Some(observed);
+            state.last_applied = None;
+        }
+        Ok(changes)
+    }
+
+    /// Plans all changes in AWS: actions, security groups and their rules.
+    async fn planned_changes(
+        &self,
+        op: &Op,
+        desired: &DesiredLoadBalancer,
+        observed: &ObservedState,
+        resolved_targets: &ResolvedTargets,
+    ) -> Result<Vec<PlannedChange>, CloudError> {
         let existing_groups = observed
             .load_balancer
             .as_ref()
@@ -492,9 +518,9 @@ impl LoadBalancerReconciler {
             Vec::new()
         };
         let plan_input = self
-            .build_plan_input(op, desired, &observed, &resolved_targets, groups)
+            .build_plan_input(op, desired, observed, resolved_targets, groups)
             .await?;
-        let actions = plan::plan(desired, &plan_input, &observed)?;
+        let actions = plan::plan(desired, &plan_input, observed)?;
         let mut changes = frontend.changes;
         changes.extend(
             actions
@@ -502,21 +528,10 @@ impl LoadBalancerReconciler {
                 .filter_map(|action| action.describe(&desired.name)),
         );
         changes.extend(
-            self.plan_rule_changes(op, desired, &observed, &resolved_targets)
+            self.plan_rule_changes(op, desired, observed, resolved_targets)
                 .await?,
         );
-        changes.extend(security_group_deletions(&observed, &plan_input.groups));
-        changes.extend(status_difference(input.service, &observed)?);
-
-        if changes.is_empty() {
-            observed.rules_digest = Some(plan_input.rules_digest);
-            state.observed = Some(observed);
-            let targets = resolved_targets.targets.clone();
-            record_applied(state, desired, &resolved_targets, targets);
-        } else {
-            state.observed = Some(observed);
-            state.last_applied = None;
-        }
+        changes.extend(security_group_deletions(observed, &plan_input.groups));
         Ok(changes)
     }
 
