@@ -6,8 +6,8 @@ use std::num::NonZeroU16;
 use ccm_core::{config::gcfg_keys::ConfigValue, k8s::IpFamily};
 
 use super::{
-    AnnotationDialect, DefaultType, Limits, Rate, Role, Settings, SharedProbe, TypePattern, error::ConfigIssue,
-    keys::Global,
+    AnnotationDialect, DefaultType, Limits, Rate, Role, Settings, SharedProbe, TypePattern,
+    error::ConfigIssue, keys::Global,
 };
 use crate::{api::elb::TargetType, environment::region_of_zone};
 
@@ -319,9 +319,7 @@ fn annotation_dialect(raw: &Global, report: &mut ValidationReport) -> Annotation
     };
     let parsed = AnnotationDialect::parse(name)
         .ok_or_else(|| format!("unknown dialect {name:?}: expected upstream or extended"));
-    report
-        .check_value(&raw.dialect, parsed)
-        .unwrap_or_default()
+    report.check_value(&raw.dialect, parsed).unwrap_or_default()
 }
 
 fn backend_group(

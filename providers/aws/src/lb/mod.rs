@@ -193,9 +193,7 @@ impl LoadBalancers for NetworkLoadBalancers {
                     as_upstream: as_upstream.as_deref(),
                     ..reconcile_input(&desired, lb_spec)
                 };
-                outcome_on_rate_limit(
-                    Box::pin(self.reconciler.ensure(op, &input, read_mode)).await,
-                )
+                outcome_on_rate_limit(Box::pin(self.reconciler.ensure(op, &input, read_mode)).await)
             }
             Ok(ServiceLoadBalancer::Classic(old)) => {
                 outcome_on_rate_limit(self.ensure_classic(op, &old, lb_spec).await)
@@ -236,8 +234,7 @@ impl LoadBalancers for NetworkLoadBalancers {
             ServiceSpec::Nlb(desired) => Some(&**desired),
             _ => None,
         };
-        let protection =
-            spec::deletion_protection(&service, &self.reconciler.scope.settings);
+        let protection = spec::deletion_protection(&service, &self.reconciler.scope.settings);
         if protection == DeletionProtection::Enabled
             || desired.is_some_and(|desired| desired.deletion_protection)
         {

@@ -203,7 +203,11 @@ impl TakeoverEnvironment {
     }
 
     /// The note of an event about a Service, if there is one with this reason.
-    pub(crate) async fn event(&self, service: &str, reason: &str) -> anyhow::Result<Option<String>> {
+    pub(crate) async fn event(
+        &self,
+        service: &str,
+        reason: &str,
+    ) -> anyhow::Result<Option<String>> {
         let events: Api<Event> = Api::default_namespaced(self.client.clone());
         let found = events
             .list(&ListParams::default())

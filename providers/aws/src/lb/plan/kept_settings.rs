@@ -69,7 +69,7 @@ fn keep_certificates(listener: &mut DesiredListener, observed: &ObservedListener
     tls.certificates.truncate(1);
     let others = existing
         .iter()
-        .filter(|certificate| tls.certificates.first() != Some(certificate));
+        .filter(|certificate| tls.certificates.first() != Some(*certificate));
     let others: Vec<_> = others.cloned().collect();
     tls.certificates.extend(others);
 }

@@ -63,7 +63,8 @@ pub fn plan(
     input: &PlanInput,
     observed: &ObservedState,
 ) -> Result<Vec<PlannedAction>, CloudError> {
-    let desired = &*kept_settings::merge(desired, observed);
+    let merged = kept_settings::merge(desired, observed);
+    let desired = &*merged;
     let mut planner = Planner { desired, input, observed, actions: Vec::new() };
     match &observed.load_balancer {
         None => planner.create_load_balancer()?,

@@ -54,18 +54,25 @@ impl LoadBalancerReconciler {
     }
 }
 
-/// Describes changes; returns `None` if there are none.
+/// Describes changes, each kind once; returns `None` if there are none.
 fn describe<'a>(changes: impl Iterator<Item = &'a PlannedChange>) -> Option<String> {
-    let mut list = String::new();
+    let mut entries: Vec<String> = Vec::new();
+    let mut length = 0;
     for change in changes {
-        let separator = if list.is_empty() { "" } else { "; " };
-        let entry = format!("{separator}{} {}: {}", change.operation, change.object, change.reason);
-        if list.len() + entry.len() > MAX_LIST_LENGTH {
-            list.push_str("; …");
+        let entry = format!("{} ({})", change.operation, change.reason);
+        if entries.contains(&entry) {
+            continue;
+        }
+        length += entry.len() + 2;
+        if length > MAX_LIST_LENGTH {
+            entries.push("…".to_owned());
             break;
         }
-        list.push_str(&entry);
+        entries.push(entry);
     }
-    (!list.is_empty())
-        .then(|| format!("annotations that upstream's manager ignores take effect: {list}"))
+    if entries.is_empty() {
+        return None;
+    }
+    let list = entries.join("; ");
+    Some(format!("annotations that upstream's manager ignores take effect: {list}"))
 }

@@ -308,7 +308,8 @@ fn invalid(what: &str) -> String {
 fn unsupported_upstream(general: &Pairs) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for key in general.keys() {
-        if ![PRESERVE, PROXY].contains(&&**key) {
+        // A name without dot is invalid in both dialects.
+        if key.contains('.') && ![PRESERVE, PROXY].contains(&&**key) {
             let message = format!(
                 "the attribute \"{key}\" is not supported by the controller or is invalid{HINT}"
             );

@@ -14,8 +14,8 @@ use ccm_core::{
 };
 
 use super::{
-    DefaultsSource, DeletionProtection, ManagedService, ServiceOwnership, SpecReader, annotations as a,
-    listeners::TlsTexts, parse_managed, service_ownership,
+    DefaultsSource, DeletionProtection, ManagedService, ServiceOwnership, SpecReader,
+    annotations as a, listeners::TlsTexts, parse_managed, service_ownership,
 };
 use crate::{
     config::{AnnotationDialect, Settings},
@@ -24,8 +24,8 @@ use crate::{
 };
 
 /// The end of an error about something that only the dialect `extended` supports.
-pub(super) const HINT: &str = "; it is with the annotation \
-     service.beta.kubernetes.io/aws-load-balancer-annotation-dialect: extended";
+pub(super) const HINT: &str = "; the annotation \
+     service.beta.kubernetes.io/aws-load-balancer-annotation-dialect: extended turns it on";
 
 /// Maximum length of the list in a note, which has at most 1 kB.
 const MAX_LIST_LENGTH: usize = 700;
@@ -170,8 +170,10 @@ pub(super) fn served_ports<'a>(reader: &mut SpecReader<'a>) -> Vec<&'a ServicePo
     if !reader.is_upstream() {
         return all;
     }
-    let (served, skipped): (Vec<_>, Vec<_>) =
-        all.iter().partition(|port| port.node_port.is_some());
+    let (served, skipped): (Vec<_>, Vec<_>) = all
+        .iter()
+        .copied()
+        .partition(|port| port.node_port.is_some());
     if served.is_empty() {
         return all;
     }

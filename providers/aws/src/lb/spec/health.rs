@@ -10,7 +10,7 @@ use crate::{
     lb::spec::{
         DefaultsSource, SpecReader,
         annotations::{self as a, AnnotationKey},
-        dialect,
+        dialect::{self, HINT},
     },
 };
 
@@ -173,10 +173,12 @@ fn parse_port(reader: &mut SpecReader<'_>, text: &str) -> Option<HealthPort> {
     if let Ok(number) = text.parse::<NonZeroU16>() {
         return Some(HealthPort::Number(number));
     }
-    let found = if is_port_name(text) && !reader.is_upstream() {
-        find_named_port(reader, text)
-    } else {
+    let found = if !is_port_name(text) {
         Err(format!("Invalid health check port '{text}'"))
+    } else if reader.is_upstream() {
+        Err(format!("Invalid health check port '{text}'{HINT}"))
+    } else {
+        find_named_port(reader, text)
     };
     match found {
         Ok(port) => Some(HealthPort::Number(port)),

@@ -8,8 +8,8 @@ use ccm_core::{
         ServicePort, ServiceView, SlicePort, well_known,
     },
     provider::{
-        BackendKind, Backends, CloudError, EventSink, EventType, LbOutcome, LbRef, LbSpec, LoadBalancers, Op,
-        PlannedChange, Progress, ReadMode, ServiceInterpretation, SourceRanges,
+        BackendKind, Backends, CloudError, EventSink, EventType, LbOutcome, LbRef, LbSpec,
+        LoadBalancers, Op, PlannedChange, Progress, ReadMode, ServiceInterpretation, SourceRanges,
     },
     write_gate::WriteGate,
 };

@@ -199,7 +199,10 @@ pub(in crate::lb) static NAME: AnnotationKey<Box<str>> = text(General, "name")
         "load balancer name must consist of letters, digits and inner hyphens, and not begin with internal-",
     ]);
 
-pub(in crate::lb) static TAGS: AnnotationKey<Pairs> = key_values(General, "additional-resource-tags").upstream("new objects get them; objects that exist keep their tags, except that a managed security group gets missing ones")
+pub(in crate::lb) static TAGS: AnnotationKey<Pairs> = key_values(General, "additional-resource-tags")
+    .upstream(
+        "new objects get them; objects that exist keep their tags, except that a managed security group gets missing ones",
+    )
     .effect(
     "Tags of the load balancer, its listeners, target groups and managed security group. The tags of cluster and Service \
      cannot be set with it.",
@@ -214,7 +217,7 @@ pub(in crate::lb) static INTERNAL: AnnotationKey<bool> =
     AnnotationKey::new(Addresses, "internal", ValueKind::Flag, |_, text| Ok(text != "false"))
         .default("internet-facing; internal for what is claimed from the load balancer controller")
         .upstream("the same; a change after the load balancer is made has no effect")
-    .effect("Scheme. Any text but `false` means internal. Cannot be changed later.");
+        .effect("Scheme. Any text but `false` means internal. Cannot be changed later.");
 
 pub(in crate::lb) static SCHEME: AnnotationKey<Scheme> = AnnotationKey::new(
     Addresses,
@@ -373,7 +376,9 @@ pub(in crate::lb) static CERTIFICATES: AnnotationKey<Vec<Box<str>>> = list(Liste
     .upstream("the whole text is one ARN; certificates for SNI stay as they are")
     .effect("ARNs of certificates: the default one, then those for SNI. Makes listeners of TCP ports TLS.");
 
-pub(in crate::lb) static TLS_PORTS: AnnotationKey<Vec<Box<str>>> = list(Listeners, "ssl-ports").default("`*`").upstream("`*` only alone; spaces belong to the entries, so that `443, 8443` does not name port 8443")
+pub(in crate::lb) static TLS_PORTS: AnnotationKey<Vec<Box<str>>> = list(Listeners, "ssl-ports")
+    .default("`*`")
+    .upstream("`*` only alone; spaces belong to the entries, so that `443, 8443` does not name port 8443")
     .effect(
     "Which ports are TLS with `ssl-cert`: numbers, names, or `*` for all. One that is no port makes a warning.",
 );
@@ -522,7 +527,7 @@ pub(in crate::lb) static UNHEALTHY_THRESHOLD: AnnotationKey<u32> =
         .default("3; 2 for instances with `externalTrafficPolicy: Local`")
         .unit("checks, 2 to 10")
         .upstream("of an existing target group, changes only together with the healthy threshold")
-    .effect("Bad checks until a target is unhealthy.");
+        .effect("Bad checks until a target is unhealthy.");
 
 pub(in crate::lb) static SUCCESS_CODES: AnnotationKey<Box<str>> =
     text(Health, "healthcheck-success-codes")

@@ -33,8 +33,10 @@ struct Case {
 fn bare() -> Case {
     let mut service = ServiceView::named("default", "web");
     service.uid = "0f1e2d3c-0000-1111-2222-333344445555".into();
-    let settings =
-        Settings { annotation_dialect: AnnotationDialect::Extended, ..Settings::default() };
+    let settings = Settings {
+        annotation_dialect: AnnotationDialect::Extended,
+        ..Settings::default()
+    };
     Case { service, settings }.says("type", "nlb")
 }
 

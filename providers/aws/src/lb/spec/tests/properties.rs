@@ -188,6 +188,11 @@ fn check(case: &Case, wanted: &DesiredLoadBalancer) -> Result<(), TestCaseError>
             }
         })
         .sum();
-    prop_assert_eq!(covered, case.service.ports.len());
+    // Upstream leaves out ports without node port.
+    let ports = case.service.ports.iter();
+    let served = ports.filter(|port| {
+        port.node_port.is_some() || wanted.updates != UpdateScope::AsCloudProviderAws
+    });
+    prop_assert_eq!(covered, served.count());
     Ok(())
 }
