@@ -66,8 +66,7 @@ impl DryRun for LifecycleDryRun {
         let mut findings = DryRunFindings {
             compared: vec![("nodes", self.node_count)],
             differences: self.current_findings.values().cloned().collect(),
-            uncompared: Vec::new(),
-            unsettled: Vec::new(),
+            ..DryRunFindings::default()
         };
         for (name, error) in &self.failed_queries {
             let not_compared = NotCompared {

@@ -12,7 +12,7 @@ use axum::{
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::{Difference, NotCompared, ShadowReport, Summary};
+use super::{Difference, NotCompared, Notice, ShadowReport, Summary};
 use crate::runtime::serving::wants_text;
 
 #[derive(Serialize)]
@@ -21,6 +21,7 @@ struct ShadowResponse {
     summary: Summary,
     differences: Vec<Difference>,
     not_compared: Vec<NotCompared>,
+    notices: Vec<Notice>,
 }
 
 /// Serves the report at `/shadow`: as JSON, or as the printed lines to a client that accepts
@@ -43,7 +44,13 @@ async fn shadow(State(report): State<Arc<Mutex<ShadowReport>>>, headers: HeaderM
         let report = report.lock();
         let differences = report.differences().cloned().collect();
         let not_compared = report.uncompared().cloned().collect();
-        ShadowResponse { summary: report.summary(), differences, not_compared }
+        let notices = report.notices().cloned().collect();
+        ShadowResponse {
+            summary: report.summary(),
+            differences,
+            not_compared,
+            notices,
+        }
     };
     Json(response).into_response()
 }
@@ -75,6 +82,12 @@ mod tests {
         board.update(vec![DryRunFindings {
             compared: vec![("routes", 4)],
             differences: vec![(difference, Instant::now())],
+            notices: vec![Notice {
+                kind: ObjectKind::Service,
+                object: "shop/web".to_owned(),
+                reason: "R",
+                note: "n".to_owned(),
+            }],
             ..DryRunFindings::default()
         }]);
         let mut request = Request::get("/shadow");
@@ -109,6 +122,7 @@ mod tests {
                     "is": "none", "wouldBe": "n1", "why": "it is missing",
                 }],
                 "notCompared": [],
+                "notices": [{"kind": "Service", "object": "shop/web", "reason": "R", "note": "n"}],
             });
             assert_eq!(page, expected);
         }
@@ -120,6 +134,7 @@ mod tests {
             let (kind, body) = get(Some(accept)).await;
             assert!(kind.starts_with("text/plain"), "{kind}");
             let expected = "difference: Route 10.244.1.0/24: target: none -> n1 (node-route-controller: it is missing)\n\
+                            notice: Service shop/web: R: n\n\
                             1 difference: 4 routes compared\n";
             assert_eq!(body, expected);
         }

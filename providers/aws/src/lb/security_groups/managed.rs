@@ -18,7 +18,7 @@ use crate::{
     },
     client::with_message,
     lb::{
-        model::{DesiredLoadBalancer, ServiceKey},
+        model::{DesiredLoadBalancer, ServiceKey, UpdateScope},
         names,
         security_groups::desired_rules,
     },
@@ -289,7 +289,9 @@ impl SecurityGroupManager {
         let cluster_tags = self.scope.cluster.tags();
         tags.retain(|key, value| {
             let is_cluster_tag = has_cluster_tag && cluster_tags.contains_key(key);
-            !is_cluster_tag && group.tags.get(key) != Some(value)
+            let keeps_value =
+                desired.updates == UpdateScope::AsCloudProviderAws && group.tags.contains_key(key);
+            !is_cluster_tag && !keeps_value && group.tags.get(key) != Some(value)
         });
         tags
     }
