@@ -379,7 +379,8 @@ impl ServerCache {
                 answer_from_listing(&fetch, targets, &listing, &found).await
             }
             Ok(ServerListing::TooLong(rows)) => {
-                self.state.lock().server_lists.record_rows(rows);
+                // There is at least one more.
+                self.state.lock().server_lists.record_rows(rows + 1);
                 self.look_up_each(&fetch, targets, began, MAX_FAILURES)
                     .await
             }
@@ -446,8 +447,7 @@ impl ServerCache {
         targets: BTreeSet<ServerTarget>,
         began: RequestMoment,
     ) -> Vec<(ServerTarget, ServerLookup)> {
-        let is_slow = self.state.lock().server_lists.history().is_slow;
-        match fetch.list_servers(is_slow).await {
+        match fetch.list_servers().await {
             Ok(listing) => {
                 let found = self.store_listing(&listing, began);
                 answer_from_listing(fetch, targets, &listing, &found).await

@@ -17,12 +17,6 @@ use super::{
 };
 use crate::client::{BoundedList, Call, Client, OpenStackError, Request};
 
-/// Number of rows to request for a page of servers. It is Nova's maximum, unless its operator set
-/// another.
-const PAGE: &str = "1000";
-/// Number of rows after a page was not answered in time.
-const SHORT_PAGE: &str = "100";
-
 /// Fields of ports that are requested; a port has many more.
 const PORT_FIELDS: [(&str, &str); 5] = [
     ("fields", "id"),
@@ -67,12 +61,14 @@ pub(super) enum ServerRow {
 
 impl Fetch<'_> {
     /// Lists the servers of the project, unless it has more than `max_rows`.
+    ///
+    /// The page has no `limit`: with one, Nova leaves out the servers of cells that do not answer, and
+    /// the list would seem to prove that they were deleted.
     pub(super) async fn list_up_to(
         &self,
         max_rows: usize,
     ) -> Result<ServerListing, OpenStackError> {
-        let query = [("limit", PAGE)];
-        let request = Request::new(Call::ServerList, &["servers", "detail"]).query(&query);
+        let request = Request::new(Call::ServerList, &["servers", "detail"]);
         let listing = self.client.get_up_to(self.op, &request, max_rows).await?;
         Ok(match listing {
             BoundedList::Complete(rows) => ServerListing::Complete(self.read_rows(rows)),
@@ -80,11 +76,9 @@ impl Fetch<'_> {
         })
     }
 
-    /// Lists every server of the project, however many there are. `is_slow` is true if a page was
-    /// not answered in time.
-    pub(super) async fn list_servers(&self, is_slow: bool) -> Result<Listing, OpenStackError> {
-        let page = if is_slow { SHORT_PAGE } else { PAGE };
-        self.list_filtered(&[("limit", page)]).await
+    /// Lists every server of the project, however many there are.
+    pub(super) async fn list_servers(&self) -> Result<Listing, OpenStackError> {
+        self.list_filtered(&[]).await
     }
 
     /// Lists the servers with exactly this name. Servers in cells that do not answer are missing.

@@ -12,8 +12,8 @@ pub const MAX_CONFIRMATIONS: usize = 20;
 const MAX_SINGLE_REQUESTS: usize = 3;
 /// Number of rows of a list that take as long as one request for a single server.
 const ROWS_PER_REQUEST: usize = 20;
-/// Number of rows up to which a list is always worth its request. Nova's default page has as many.
-const SHORT_LIST: usize = 1000;
+/// Number of rows up to which a list is always worth its request.
+const SHORT_LIST: usize = 200;
 /// Maximum number of servers in one query for ports. 50 UUIDs make a URL of 2.5 kB, well below the
 /// limits of web servers.
 pub const MAX_DEVICES: usize = 50;
@@ -102,9 +102,9 @@ mod tests {
         let cases = [
             (1, UNKNOWN, LookupStrategy::Each),
             (3, rows(10), LookupStrategy::Each),
-            (4, UNKNOWN, LookupStrategy::List(1_000)),
-            (4, rows(999), LookupStrategy::List(1_000)),
-            (4, rows(1_001), LookupStrategy::Each),
+            (4, UNKNOWN, LookupStrategy::List(200)),
+            (4, rows(200), LookupStrategy::List(200)),
+            (4, rows(201), LookupStrategy::Each),
             (100, rows(2_000), LookupStrategy::List(2_000)),
             (100, rows(20_000), LookupStrategy::Each),
             (1_000, rows(20_000), LookupStrategy::List(20_000)),

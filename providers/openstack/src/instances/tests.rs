@@ -459,12 +459,13 @@ async fn two_servers_of_one_host_name_are_neither_and_a_cell_that_is_down_proves
 /// A page of all servers takes a cloud longer than a few servers.
 #[tokio::test(start_paused = true)]
 async fn a_few_nodes_in_a_large_project_are_asked_for_one_by_one() {
-    let stage = ProjectFixture::new().await;
-    let names = (0..1010).map(|n| format!("other-{n}")).collect();
+    let settings = CloudSettings { page_size: Some(100), ..CloudSettings::default() };
+    let stage = ProjectFixture::with(settings).await;
+    let names = (0..250).map(|n| format!("other-{n}")).collect();
     let made = stage.servers(names).await;
     let instances = instances(&stage);
     let few = || made[..5].iter().map(Server::node);
-    for lists in [1, 0] {
+    for lists in [2, 0] {
         stage.reset_requests();
         let answers = power(&instances, few()).await;
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");

@@ -1,5 +1,7 @@
 //! Creates a load balancer.
 
+use std::collections::BTreeSet;
+
 use ccm_core::{
     k8s::IpFamily,
     provider::{CloudError, Op},
@@ -10,6 +12,7 @@ use super::{
     body::{self, VipSubnets},
     model::DesiredLoadBalancer,
     observed::ObservedLoadBalancer,
+    plan,
     reconcile::{LoadBalancerReconciler, ReconcileStop},
     reconcile_input::ReconcileInput,
     sync_state::{AttachedFloatingIp, LoadBalancerSyncState},
@@ -38,6 +41,17 @@ impl LoadBalancerReconciler {
             Some(Self::find_node_subnet(api, input).await?)
         };
         let second_subnet = Self::find_second_subnet(api, desired, subnet.as_deref()).await?;
+        let mut families = BTreeSet::from([desired.family.unwrap_or(IpFamily::V4)]);
+        if second_subnet.is_some() {
+            families.extend(
+                desired
+                    .create_settings
+                    .second_vip
+                    .as_ref()
+                    .map(|vip| vip.family),
+            );
+        }
+        let desired = &*plan::for_address_families(desired, &families);
         let body = body::load_balancer(
             desired,
             &input.members(),

@@ -112,6 +112,7 @@ impl Features {
     }
 
     /// Returns the features of the same Octavia with another driver.
+    #[must_use]
     pub fn with_driver(self, driver: &Driver) -> Self {
         Self {
             min_udp_monitor_delay: self.min_udp_monitor_delay,

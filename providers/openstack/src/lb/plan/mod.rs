@@ -110,7 +110,13 @@ pub fn plan_load_balancer(
     members: &[Vec<DesiredMember>],
     max_shared: usize,
 ) -> Result<Vec<PlannedAction>, CloudError> {
-    let desired = &for_existing_addresses(input, desired);
+    let families = input
+        .observed
+        .addresses()
+        .into_iter()
+        .map(family_of)
+        .collect();
+    let desired = &for_address_families(desired, &families);
     check_sharing(input, desired, max_shared)?;
     check_driver(input, desired)?;
     for listener in &desired.listeners {
@@ -321,20 +327,15 @@ fn check_sharing(
     Ok(())
 }
 
-/// Leaves out client networks of an address family that the load balancer has no address of, because
-/// Octavia rejects them. A second address cannot be added to an existing load balancer.
+/// Returns the desired state of a load balancer that has addresses of these families only. A second
+/// address cannot be added to an existing load balancer.
 ///
-/// If nothing would be left, the networks stay: Octavia takes an empty list as "no restriction".
-fn for_existing_addresses<'a>(
-    input: &PlanInput<'_>,
+/// Client networks of the other family are left out, because Octavia rejects them. If nothing would
+/// be left, the networks stay: Octavia takes an empty list as "no restriction".
+pub fn for_address_families<'a>(
     desired: &'a DesiredLoadBalancer,
+    families: &BTreeSet<IpFamily>,
 ) -> Cow<'a, DesiredLoadBalancer> {
-    let families: BTreeSet<IpFamily> = input
-        .observed
-        .addresses()
-        .iter()
-        .map(|address| family_of(*address))
-        .collect();
     if desired.create_settings.second_vip.is_none() || families.len() != 1 {
         return Cow::Borrowed(desired);
     }
