@@ -55,6 +55,15 @@ const MAX_PAGES: usize = 1000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextPage(String);
 
+/// A list that was read up to a number of rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BoundedList<T> {
+    /// Every row of the list.
+    Complete(Vec<T>),
+    /// The first rows of a longer list. What they lack may still exist.
+    TooLong(Vec<T>),
+}
+
 /// The OpenStack client. Cheap to clone; all clones share token, rate limiters and metrics.
 #[derive(Clone)]
 pub struct Client {
@@ -146,6 +155,21 @@ impl Client {
         op: &Op,
         request: &Request<'_>,
     ) -> Result<Vec<T>, OpenStackError> {
+        match self.get_up_to(op, request, usize::MAX).await? {
+            BoundedList::Complete(items) | BoundedList::TooLong(items) => Ok(items),
+        }
+    }
+
+    /// Reads pages of a list until it is complete or has more than `max_rows` rows.
+    ///
+    /// # Errors
+    /// As [`get_all`](Self::get_all).
+    pub async fn get_up_to<T: DeserializeOwned>(
+        &self,
+        op: &Op,
+        request: &Request<'_>,
+        max_rows: usize,
+    ) -> Result<BoundedList<T>, OpenStackError> {
         let mut items = Vec::new();
         let mut pages = 0;
         let mut at = None;
@@ -153,7 +177,10 @@ impl Client {
             let (received, found, next) = self.page(op, request, at).await?;
             items.extend(found);
             if next.is_none() {
-                return Ok(items);
+                return Ok(BoundedList::Complete(items));
+            }
+            if items.len() >= max_rows {
+                return Ok(BoundedList::TooLong(items));
             }
             pages += 1;
             if pages == MAX_PAGES {

@@ -3,6 +3,7 @@
 
 mod auth;
 mod compute;
+mod discovery;
 mod pages;
 mod sockets;
 mod tls;

@@ -11,12 +11,11 @@ use openstack_api::{
     nova::{Flavor, Server},
 };
 
-use super::server::{self, NetworkAddress, NovaServer, ServerPort};
-use crate::client::{Call, Client, OpenStackError, Request};
-
-/// Maximum number of servers whose ports are requested by server ID; for more, all ports of the
-/// project are listed. 50 UUIDs make a URL of 2.5 kB, well below the limits of web servers.
-const MAX_DEVICES: usize = 50;
+use super::{
+    lookup_strategy::{MAX_DEVICES, PortStrategy},
+    server::{NetworkAddress, NovaServer},
+};
+use crate::client::{BoundedList, Call, Client, OpenStackError, Request};
 
 /// Fields of ports that are requested; a port has many more.
 const PORT_FIELDS: [(&str, &str); 5] = [
@@ -42,6 +41,14 @@ pub(super) struct Listing {
     pub unknown_cell_ids: BTreeSet<String>,
 }
 
+/// Listing of servers up to a number of rows.
+pub(super) enum ServerListing {
+    /// All servers of the project.
+    Complete(Listing),
+    /// The project has more than this number of servers.
+    TooLong(usize),
+}
+
 /// Result of a request for a server by its ID.
 pub(super) enum ServerRow {
     /// Nova has no server with the ID.
@@ -53,7 +60,23 @@ pub(super) enum ServerRow {
 }
 
 impl Fetch<'_> {
-    /// Lists every server of the project.
+    /// Lists the servers of the project, unless it has more than `max_rows`.
+    ///
+    /// The page has no `limit`: with one, Nova leaves out the servers of cells that do not answer, and
+    /// the list would seem to prove that they were deleted.
+    pub(super) async fn list_up_to(
+        &self,
+        max_rows: usize,
+    ) -> Result<ServerListing, OpenStackError> {
+        let request = Request::new(Call::ServerList, &["servers", "detail"]);
+        let listing = self.client.get_up_to(self.op, &request, max_rows).await?;
+        Ok(match listing {
+            BoundedList::Complete(rows) => ServerListing::Complete(self.read_rows(rows)),
+            BoundedList::TooLong(rows) => ServerListing::TooLong(rows.len()),
+        })
+    }
+
+    /// Lists every server of the project, however many there are.
     pub(super) async fn list_servers(&self) -> Result<Listing, OpenStackError> {
         self.list_filtered(&[]).await
     }
@@ -69,7 +92,10 @@ impl Fetch<'_> {
 
     async fn list_filtered(&self, query: &[(&str, &str)]) -> Result<Listing, OpenStackError> {
         let request = Request::new(Call::ServerList, &["servers", "detail"]).query(query);
-        let rows: Vec<Server> = self.client.get_all(self.op, &request).await?;
+        Ok(self.read_rows(self.client.get_all(self.op, &request).await?))
+    }
+
+    fn read_rows(&self, rows: Vec<Server>) -> Listing {
         let mut servers = Vec::with_capacity(rows.len());
         let mut unknown_cell_ids = BTreeSet::new();
         for row in rows {
@@ -81,7 +107,7 @@ impl Fetch<'_> {
                 }
             }
         }
-        Ok(Listing { servers, unknown_cell_ids })
+        Listing { servers, unknown_cell_ids }
     }
 
     /// Requests a server by its ID.
@@ -98,18 +124,24 @@ impl Fetch<'_> {
         }
     }
 
-    /// Lists the ports of servers, by server ID. Ports of other servers may be among them.
+    /// Lists the ports of servers. Ports of other servers may be among them.
     pub(super) async fn list_ports(
         &self,
         servers: &[Arc<str>],
-    ) -> Result<BTreeMap<String, Vec<ServerPort>>, OpenStackError> {
-        let mut query = Vec::from(PORT_FIELDS);
-        if servers.len() <= MAX_DEVICES {
-            query.extend(servers.iter().map(|id| ("device_id", &**id)));
+        strategy: PortStrategy,
+    ) -> Result<Vec<Port>, OpenStackError> {
+        if strategy == PortStrategy::ListAll {
+            let request = Request::new(Call::PortList, &["ports"]).query(&PORT_FIELDS);
+            return self.client.get_all(self.op, &request).await;
         }
-        let request = Request::new(Call::PortList, &["ports"]).query(&query);
-        let ports: Vec<Port> = self.client.get_all(self.op, &request).await?;
-        Ok(server::group_by_server(ports))
+        let mut ports = Vec::new();
+        for chunk in servers.chunks(MAX_DEVICES) {
+            let mut query = Vec::from(PORT_FIELDS);
+            query.extend(chunk.iter().map(|id| ("device_id", &**id)));
+            let request = Request::new(Call::PortList, &["ports"]).query(&query);
+            ports.extend(self.client.get_all::<Port>(self.op, &request).await?);
+        }
+        Ok(ports)
     }
 
     /// Finds the fixed addresses of trunks' sub-ports, by port ID.

@@ -47,6 +47,20 @@ impl Api<'_> {
             .await
     }
 
+    /// Lists objects of this process's project. Administrators would also see those of other projects,
+    /// where another cluster may use the same names.
+    async fn list_own<T: DeserializeOwned>(
+        &self,
+        call: Call,
+        path: &[&str],
+        query: &[(&str, &str)],
+    ) -> Result<Vec<T>, OpenStackError> {
+        let project = self.client.session().project().await?;
+        let mut query = query.to_vec();
+        query.extend(project.as_deref().map(|id| ("project_id", id)));
+        self.list(call, path, &query).await
+    }
+
     async fn one<T: DeserializeOwned>(
         &self,
         call: Call,
@@ -77,11 +91,27 @@ impl Api<'_> {
             .await
     }
 
+    /// Reads a load balancer of this process's project. Administrators may also read those of other
+    /// projects, which belong to other clusters even if the names are the same.
+    pub(super) async fn own_load_balancer(
+        &self,
+        id: &str,
+    ) -> Result<Option<LoadBalancer>, OpenStackError> {
+        let Some(found) = self.load_balancer(id).await? else {
+            return Ok(None);
+        };
+        let project = self.client.session().project().await?;
+        let is_own = project
+            .as_deref()
+            .is_none_or(|own| found.project_id.is_empty() || *found.project_id == *own);
+        Ok(is_own.then_some(found))
+    }
+
     pub(super) async fn load_balancers(
         &self,
         query: &[(&str, &str)],
     ) -> Result<Vec<LoadBalancer>, OpenStackError> {
-        self.list(Call::LoadBalancerList, &["loadbalancers"], query)
+        self.list_own(Call::LoadBalancerList, &["loadbalancers"], query)
             .await
     }
 
@@ -303,7 +333,7 @@ impl Api<'_> {
         &self,
         query: &[(&str, &str)],
     ) -> Result<Vec<SecurityGroup>, OpenStackError> {
-        self.list(Call::SecurityGroupList, &["security-groups"], query)
+        self.list_own(Call::SecurityGroupList, &["security-groups"], query)
             .await
     }
 

@@ -6,13 +6,23 @@ use ccm_core::k8s::{LbIngress, LbStatus};
 
 use super::model::StatusFormat;
 
-/// Returns the status of a load balancer with this address.
+/// Returns the status of a load balancer with this address, and a second one if it has two.
 ///
 /// A host name made of the address keeps clients inside the cluster from bypassing the load
 /// balancer, which adds a header to what it forwards; `ipMode: Proxy` says the same to clusters
 /// that support it.
-pub(super) fn build(address: IpAddr, format: &StatusFormat) -> LbStatus {
-    LbStatus { ingress: vec![ingress(address, format)] }
+pub(super) fn build(address: IpAddr, second: Option<IpAddr>, format: &StatusFormat) -> LbStatus {
+    let mut addresses = vec![address];
+    // A host name stands for both.
+    if format.hostname.is_none() {
+        addresses.extend(second);
+    }
+    LbStatus {
+        ingress: addresses
+            .into_iter()
+            .map(|address| ingress(address, format))
+            .collect(),
+    }
 }
 
 fn ingress(address: IpAddr, format: &StatusFormat) -> LbIngress {
@@ -73,7 +83,7 @@ mod tests {
             ),
         ];
         for (format, (ip, hostname, mode)) in cases {
-            let status = build("10.10.0.6".parse().unwrap(), &format);
+            let status = build("10.10.0.6".parse().unwrap(), None, &format);
             let [ingress] = &*status.ingress else {
                 panic!("{status:?}")
             };

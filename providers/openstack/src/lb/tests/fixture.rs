@@ -152,6 +152,21 @@ impl Fixture {
         Self::start(self.local, self.nodes, self.net, self.settings).await
     }
 
+    /// As [`restart`](Self::restart), with the credentials of another user, in that user's project.
+    pub(super) async fn restart_as(self, user: &str) -> Self {
+        let mut config = in_process::settings(&self.local);
+        config.cloud.auth = in_process::auth(&self.local, user);
+        let wire = Arc::new(Wire { cloud: InProcess::new(&self.local), log: Mutex::default() });
+        let client = Client::connect(&config, wire.clone())
+            .await
+            .unwrap()
+            .with_limits(None);
+        let balancers = LoadBalancers::new(client, self.settings.clone(), CLUSTER.into())
+            .await
+            .unwrap();
+        Self { wire, balancers, events: Arc::default(), ..self }
+    }
+
     /// As [`restart`](Self::restart), with budgets.
     pub(super) async fn restart_within(self, limits: &Limits) -> Self {
         Self::start_within(Some(limits), self.local, self.nodes, self.net, self.settings).await

@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod counts;
+mod extras;
 mod fixture;
 mod groups;
 mod in_error;

@@ -15,10 +15,6 @@ const DONE_WHEN_ANSWERED: &str = "Neutron answers when the router has the routes
 
 const LOAD_BALANCERS: &[(&str, &str)] = &[
     (
-        "both-families-served",
-        "of two families the first is served, with a remark, as upstream does: a Service that it serves must go on",
-    ),
-    (
         "foreign-untouched",
         "names are not unique, and the name alone is whose a balancer is, as upstream has it; others' are never touched: \
          explore_tests",
