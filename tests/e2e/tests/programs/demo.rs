@@ -150,7 +150,9 @@ async fn the_recording_and_the_quick_start_show_what_it_prints() {
 
 /// The text of XML elements, a space for each tag.
 fn text_of(xml: &str) -> String {
-    let parts = xml.split('<').map(|part| part.split_once('>').map_or("", |(_, text)| text));
+    let parts = xml
+        .split('<')
+        .map(|part| part.split_once('>').map_or("", |(_, text)| text));
     let text = parts.collect::<Vec<_>>().join(" ");
     text.replace("&lt;", "<")
         .replace("&gt;", ">")
