@@ -11,10 +11,13 @@ mod assets;
 mod bench;
 mod chart;
 mod control_plane;
+mod dockerfile;
 mod explore;
 mod image;
 mod licenses;
 mod lint;
+mod linter;
+mod markdown;
 mod notices;
 mod process;
 mod program;
@@ -56,8 +59,8 @@ enum Task {
     /// Runs the tests that need Rust alone; more with `--full` (Go, Python) and `--nightly`;
     /// further arguments go to `cargo test`
     Test(test::Arguments),
-    /// Runs clippy, `go vet`, actionlint and shellcheck, builds the documentation site, and checks what
-    /// images hold and what no test builds
+    /// Runs clippy, `go vet`, actionlint, hadolint and shellcheck, builds the documentation site, and
+    /// checks what images hold and what no test builds
     Lint(lint::Arguments),
     /// Checks layering, lengths, machine paths and links; offline
     Tidy,

@@ -10,6 +10,7 @@ use super::tools::Tools;
 use super::{Run, suites};
 use crate::assets::Release;
 use crate::image::{self, Provider};
+use crate::release::crates;
 use crate::tier::Tier;
 use crate::{control_plane, process};
 
@@ -66,6 +67,8 @@ pub(super) fn run(
     }
     all.head("an image");
     image(all, mock)?;
+    all.head("crates as packages");
+    crates::package()?;
     all.head("advisories");
     advisories(all)
 }
