@@ -15,6 +15,9 @@ mod explore;
 mod image;
 mod licenses;
 mod lint;
+#[path = "../../tests/realcluster/src/machine.rs"]
+mod machine;
+mod nodes;
 mod notices;
 mod process;
 mod program;
