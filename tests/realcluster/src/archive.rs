@@ -1,5 +1,6 @@
 //! Images of one program, for what runs beside the manager.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -88,8 +89,10 @@ fn append(archive: &mut tar::Builder<Vec<u8>>, path: &str, bytes: &[u8]) -> anyh
 }
 
 fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    let mut digest = String::new();
+    for byte in Sha256::digest(bytes) {
+        // Writing to a string cannot fail.
+        let _ = write!(digest, "{byte:02x}");
+    }
+    digest
 }

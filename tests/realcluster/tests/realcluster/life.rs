@@ -161,7 +161,7 @@ fn survives_a_restart_of_its_node(cluster: &Cluster) -> anyhow::Result<()> {
     let node = wait_for(SOON, "leader", || leader(cluster))?;
     let uid = cluster.get(&["node", &node])?["metadata"]["uid"].clone();
     cluster.switch_off(number(&node)?)?;
-    works(cluster, "off")?;
+    works(cluster, "outage")?;
     let other =
         wait_for(SOON, "other leader", || Ok(leader(cluster)?.filter(|leader| *leader != node)))?;
     wait_for(Duration::from_secs(90), "node that is not ready", || {

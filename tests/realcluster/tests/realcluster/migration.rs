@@ -41,8 +41,8 @@ pub(crate) fn from_upstreams_manifests_and_chart_and_back(
         start_cloud(cluster)?;
         let migration = Migration { cluster, upstream: &upstream, our_image, their_image };
         migration.by_image()?;
-        migration.from_manifests_to_our_chart()?;
-        migration.from_chart_to_chart(folder.path())
+        migration.chart_after_manifests()?;
+        migration.chart_after_chart(folder.path())
     })
 }
 
@@ -128,7 +128,7 @@ impl Migration<'_> {
     }
 
     /// The chart's ServiceAccount has the name of upstream's, which helm takes over if told so.
-    fn from_manifests_to_our_chart(&self) -> anyhow::Result<()> {
+    fn chart_after_manifests(&self) -> anyhow::Result<()> {
         let address = wait_for_address(self.cluster, "web")?;
         self.cluster
             .kubectl(&["delete", DAEMON_SET, "--namespace", NAMESPACE])?;
@@ -154,7 +154,7 @@ impl Migration<'_> {
     }
 
     /// Upstream's chart; then ours instead, ours in the same release, and back.
-    fn from_chart_to_chart(&self, folder: &Path) -> anyhow::Result<()> {
+    fn chart_after_chart(&self, folder: &Path) -> anyhow::Result<()> {
         let address = wait_for_address(self.cluster, "web")?;
         let theirs = self.their_chart(folder)?;
         let install = |verb: &str, chart: &str, values: &str| {

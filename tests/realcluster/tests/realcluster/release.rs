@@ -146,7 +146,7 @@ spec:
 /// Manifest of a Service with a load balancer, of the pods of `app`.
 pub(crate) fn service(name: &str, app: &str, policy: &str) -> String {
     format!(
-        r#"
+        r"
 apiVersion: v1
 kind: Service
 metadata: {{name: {name}}}
@@ -155,7 +155,7 @@ spec:
   externalTrafficPolicy: {policy}
   selector: {{app: {app}}}
   ports: [{{name: http, port: 80, targetPort: 8080}}]
-"#
+"
     )
 }
 
