@@ -6,9 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::Context as _;
-use openstack_api::neutron::{
-    FixedIpRequest, InterfaceRequest, NetworkCreate, PortCreate, RouterCreate, SubnetCreate,
-};
+use openstack_api::neutron::{FixedIpRequest, NetworkCreate, PortCreate, SubnetCreate};
 use openstack_api::nova::{NetworkRequest, Networks, ServerCreate};
 use openstack_local::nova::Microversion;
 use openstack_local::server::{LocalCloud, Settings};
@@ -22,11 +20,11 @@ const NODES: &str = "10.250.0.0/24";
 /// Network of load balancers' addresses: on loopback, where the cloud's proxies can listen.
 const VIPS: &str = "127.20.0.0/24";
 
-/// What the manager has to know of the networks.
+/// What the manager has to know of the networks. There is no router: with one, upstream's manager
+/// would end, because its manifests name no network of the pods.
 struct Layout {
     vips: String,
     nodes: String,
-    router: String,
 }
 
 #[tokio::main]
@@ -51,10 +49,9 @@ async fn main() -> anyhow::Result<()> {
     let written = format!(
         "[Global]\nauth-url = http://{listen}/identity/v3\nusername = demo\npassword = \"{password}\"\n\
          user-domain-id = default\ntenant-name = demo\ntenant-domain-id = default\nregion = RegionOne\n\
-         [Route]\nrouter-id = {}\n\
          [LoadBalancer]\nsubnet-id = {}\nmember-subnet-id = {}\ninternal-lb = true\ncreate-monitor = true\n\
          monitor-delay = 1s\nmonitor-timeout = 1s\nmonitor-max-retries = 1\n",
-        layout.router, layout.vips, layout.nodes
+        layout.vips, layout.nodes
     );
     std::fs::write(&config, written).with_context(|| format!("write {config}"))?;
     local
@@ -101,9 +98,6 @@ fn make(
     };
     let (network_of_nodes, nodes) = network("nodes", NODES)?;
     let (_, vips) = network("vips", VIPS)?;
-    let router = neutron::routers::create(state, ctx, RouterCreate::default())?.id;
-    let interface = InterfaceRequest { subnet_id: Some(nodes.clone()), port_id: None };
-    neutron::router_interfaces::add(state, ctx, &router, &interface)?;
     for (name, address) in servers {
         let fixed = FixedIpRequest { subnet_id: Some(nodes.clone()), ip_address: Some(*address) };
         let request = PortCreate {
@@ -121,5 +115,5 @@ fn make(
         };
         nova::create::create(state, ctx, Microversion(60), &request)?;
     }
-    Ok(Layout { vips, nodes, router })
+    Ok(Layout { vips, nodes })
 }

@@ -65,6 +65,15 @@ fn on(cluster: &Cluster, case: impl FnOnce(&Cluster) -> anyhow::Result<()>) -> a
         let events = cluster
             .kubectl(&["get", "events", "--all-namespaces", "--sort-by", "lastTimestamp"])
             .unwrap_or_default();
-        error.context(format!("{}\n{events}", cluster.logs()))
+        let pods =
+            cluster.kubectl(&["get", "pods", "--namespace", "kube-system", "--output", "name"]);
+        let pods = pods.unwrap_or_default();
+        let logs = pods.lines().flat_map(|pod| {
+            ["--previous=true", "--previous=false"].map(|which| {
+                cluster.kubectl(&["logs", pod, "--namespace", "kube-system", "--tail", "20", which])
+            })
+        });
+        let logs: Vec<_> = logs.flatten().collect();
+        error.context(format!("{}\n{events}\n{}", cluster.logs(), logs.join("\n---\n")))
     })
 }
