@@ -15,6 +15,8 @@ const NODES_VARIABLE: &str = "CCM_NODE_PROGRAMS";
 const XTASK_VARIABLE: &str = "CCM_XTASK";
 /// Names the folder with the release builds that images hold.
 const RELEASES_VARIABLE: &str = "CCM_RELEASE_PROGRAMS";
+/// Names a folder of archives `ccm-<provider>.tar` that are used as they are.
+const IMAGES_VARIABLE: &str = "CCM_IMAGES";
 /// Names the folder of the sources of upstream's OpenStack manager.
 const OPENSTACK_VARIABLE: &str = "CCM_OPENSTACK_UPSTREAM";
 /// The same in every image of a manager.
@@ -87,7 +89,8 @@ impl Programs {
         Ok(images)
     }
 
-    /// Makes the image of a manager, as it is shipped, and returns its name and archive.
+    /// Makes the image of a manager, as it is shipped, unless [`IMAGES_VARIABLE`] has one, and
+    /// returns its name and archive.
     ///
     /// # Errors
     /// It cannot be made.
@@ -97,6 +100,12 @@ impl Programs {
         program: &Path,
         folder: &Path,
     ) -> anyhow::Result<(String, PathBuf)> {
+        let name = format!("localhost/ccm/ccm-{provider}:{}", env!("CARGO_PKG_VERSION"));
+        let made = std::env::var_os(IMAGES_VARIABLE)
+            .map(|folder| Path::new(&folder).join(format!("ccm-{provider}.tar")));
+        if let Some(file) = made.filter(|file| file.is_file()) {
+            return Ok((name, file));
+        }
         let file = folder.join(format!("ccm-{provider}.tar"));
         let mut xtask = Command::new(&self.xtask);
         xtask
@@ -114,7 +123,7 @@ impl Programs {
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)
         );
-        Ok((format!("localhost/ccm/ccm-{provider}:{}", env!("CARGO_PKG_VERSION")), file))
+        Ok((name, file))
     }
 
     /// Finds the sources of upstream's OpenStack manager, of the version that is built: its
