@@ -18,6 +18,9 @@ mod licenses;
 mod lint;
 mod linter;
 mod markdown;
+#[path = "../../tests/realcluster/src/machine.rs"]
+mod machine;
+mod nodes;
 mod notices;
 mod process;
 mod program;

@@ -99,6 +99,10 @@ pub enum GoProgram {
     /// Upstream's OpenStack cloud-controller-manager, of the version that
     /// `tests/control-plane/openstack` pins.
     OpenstackCcm,
+    /// Holds a pod's namespaces; see `tests/control-plane/kubernetes/pause`.
+    Pause,
+    /// A web server for pods; see `tests/control-plane/kubernetes/web`.
+    Web,
     /// Prometheus' tool that judges alerts, of the version that `tests/control-plane/promtool`
     /// pins; see [`promtool`](crate::promtool).
     Promtool,
@@ -123,6 +127,8 @@ impl GoProgram {
             Self::Elector => assets::GO_ELECTOR,
             Self::AwsCcm => assets::AWS_CCM,
             Self::OpenstackCcm => assets::OPENSTACK_CCM,
+            Self::Pause => assets::PAUSE,
+            Self::Web => assets::WEB,
             Self::Promtool => assets::PROMTOOL,
         }
     }
