@@ -15,7 +15,7 @@ use ccm_core::{
 
 use super::{
     DefaultsSource, DeletionProtection, ManagedService, ServiceOwnership, SpecReader,
-    annotations as a, listeners::TlsTexts, parse_managed, service_ownership,
+    annotations as a, parse_managed, service_ownership,
 };
 use crate::{
     config::{AnnotationDialect, Settings},
@@ -184,6 +184,13 @@ pub(super) fn served_ports<'a>(reader: &mut SpecReader<'a>) -> Vec<&'a ServicePo
         reader.warn("PortsNotServed", note);
     }
     served
+}
+
+/// The entries of `ssl-cert` and `ssl-ports`.
+pub(super) struct TlsTexts {
+    pub(super) certificates: Vec<Box<str>>,
+    pub(super) ports: BTreeSet<Box<str>>,
+    pub(super) is_for_all_ports: bool,
 }
 
 /// Reads `ssl-cert` as one ARN, and splits `ssl-ports` at commas only. `*` means all ports only if it
