@@ -13,7 +13,7 @@ pub(crate) const PUBLISHED: [&str; 3] = ["openstack-api", "ccm-core", "ccm-testk
 pub(crate) fn package() -> anyhow::Result<()> {
     let mut cargo = process::cargo()?;
     // Also before a commit.
-    cargo.args(["package", "--locked", "--allow-dirty"]);
+    cargo.args(["package", "--allow-dirty"]);
     process::run(with_packages(&mut cargo))
 }
 

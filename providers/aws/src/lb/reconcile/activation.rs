@@ -4,10 +4,9 @@
 use ccm_core::provider::{EventType, Op, PlannedChange};
 
 use crate::lb::{
-    model::UpdateScope,
     observe::observed::ObservedState,
     reconcile::{LoadBalancerReconciler, ReconcileInput, resolved_targets::ResolvedTargets},
-    sync_state::LastApplied,
+    sync_state::LoadBalancerSyncState,
 };
 
 /// Maximum length of the list in a note, which has at most 1 kB.
@@ -15,21 +14,24 @@ const MAX_LIST_LENGTH: usize = 900;
 
 impl LoadBalancerReconciler {
     /// Emits an event with the changes that upstream's reading of the Service would not cause,
-    /// before they are made. Emits none for a new load balancer, or if this process has already
-    /// applied more than upstream's reading.
+    /// before they are made. Emits none for a new load balancer, and none again in this process.
     pub(super) async fn announce_activation(
         &self,
         op: &Op,
         input: &ReconcileInput<'_>,
         observed: &ObservedState,
         resolved_targets: &ResolvedTargets,
-        last_applied: Option<&LastApplied>,
+        state: &mut LoadBalancerSyncState,
     ) {
-        let was_active = last_applied.is_some_and(|last| last.desired.updates == UpdateScope::All);
         let Some(as_upstream) = input.as_upstream else {
+            state.activation_announced = false;
             return;
         };
-        if was_active || observed.load_balancer.is_none() {
+        if state.activation_announced {
+            return;
+        }
+        state.activation_announced = true;
+        if observed.load_balancer.is_none() {
             return;
         }
         // What cannot be planned now is reported by the sync itself.

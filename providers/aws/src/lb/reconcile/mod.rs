@@ -141,14 +141,14 @@ impl LoadBalancerReconciler {
                 return Err(error);
             }
         };
-        let last_applied = state.last_applied.take();
+        state.last_applied = None;
         state.responses.clear();
         state.observed = Some(observed.clone());
         // From here on objects may change, which an older listing does not show.
         state.changed_at = Some(Instant::now());
 
         check_creation(desired, &observed)?;
-        self.announce_activation(op, input, &observed, &resolved_targets, last_applied.as_ref())
+        self.announce_activation(op, input, &observed, &resolved_targets, state)
             .await;
 
         // The load balancer's own security groups must exist before it refers to them.

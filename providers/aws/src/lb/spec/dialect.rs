@@ -15,7 +15,7 @@ use ccm_core::{
 
 use super::{
     DefaultsSource, DeletionProtection, ManagedService, ServiceOwnership, SpecReader,
-    annotations as a, listeners::TlsTexts, parse_managed, service_ownership,
+    annotations as a, parse_managed, service_ownership,
 };
 use crate::{
     config::{AnnotationDialect, Settings},
@@ -89,23 +89,23 @@ pub(in crate::lb) fn deletion_protection(
     }
 }
 
-/// Returns a Warning that names the annotations which have no effect in the dialect `upstream` and
-/// would have one in the dialect `extended`; `None` if there are none.
+/// Returns Warnings that name the annotations which have no effect in the dialect `upstream` and would
+/// have one in the dialect `extended`. A note has at most 1 kB, so that there may be several.
 pub(super) fn dormant_annotations(
     service: &ServiceView,
     settings: &Settings,
     cluster: &Cluster,
-) -> Option<ServiceNotice> {
+) -> Vec<ServiceNotice> {
     let candidates = a::possibly_dormant(service);
     if candidates.is_empty() {
-        return None;
+        return Vec::new();
     }
     let extended = |service: &ServiceView| {
         let source = DefaultsSource::CloudProviderAws;
         parse_managed(service, settings, cluster, source, AnnotationDialect::Extended)
     };
     let with_all = extended(service);
-    let mut list = String::new();
+    let mut lists: Vec<String> = Vec::new();
     for key in candidates {
         let mut reduced = service.clone();
         let value = reduced.annotations.remove(&key).unwrap_or_default();
@@ -113,28 +113,30 @@ pub(super) fn dormant_annotations(
         if without.desired == with_all.desired && without.errors == with_all.errors {
             continue;
         }
-        let rejection = rejection(&key, &with_all);
-        let separator = if list.is_empty() { "" } else { ", " };
-        let entry = format!("{separator}{key}={value:?}{rejection}");
-        if list.len() + entry.len() > MAX_LIST_LENGTH {
-            list.push_str(", …");
-            break;
+        let name = key.strip_prefix(a::PREFIX).unwrap_or(&key);
+        let entry = format!("{name}={value:?}{}", rejection(&key, &with_all));
+        match lists.last_mut() {
+            Some(list) if list.len() + entry.len() < MAX_LIST_LENGTH => {
+                list.push_str(", ");
+                list.push_str(&entry);
+            }
+            _ => lists.push(entry),
         }
-        list.push_str(&entry);
     }
-    if list.is_empty() {
-        return None;
-    }
+    lists.iter().map(|list| dormant_notice(list)).collect()
+}
+
+fn dormant_notice(list: &str) -> ServiceNotice {
     let note = format!(
-        "upstream's manager ignores these annotations, and so does this one until \
-         {}=extended is set: {list}",
-        a::DIALECT.definition.key()
+        "upstream's manager ignores these annotations ({}…), and so does this one until {}=extended is set: {list}",
+        a::PREFIX,
+        a::DIALECT.definition.name
     );
-    Some(ServiceNotice {
+    ServiceNotice {
         kind: EventType::Warning,
         reason: "DormantAnnotations",
         note: note.into(),
-    })
+    }
 }
 
 /// Returns the part of the note that says that an annotation would be rejected, if it would.
@@ -182,6 +184,13 @@ pub(super) fn served_ports<'a>(reader: &mut SpecReader<'a>) -> Vec<&'a ServicePo
         reader.warn("PortsNotServed", note);
     }
     served
+}
+
+/// The entries of `ssl-cert` and `ssl-ports`.
+pub(super) struct TlsTexts {
+    pub(super) certificates: Vec<Box<str>>,
+    pub(super) ports: BTreeSet<Box<str>>,
+    pub(super) is_for_all_ports: bool,
 }
 
 /// Reads `ssl-cert` as one ARN, and splits `ssl-ports` at commas only. `*` means all ports only if it

@@ -14,7 +14,8 @@ use crate::{
         model::{DesiredListener, DesiredTargetGroup, Tls},
         names::{self, TargetGroupName},
         spec::{
-            Addressing, SpecReader, TargetAttributes, annotations as a, dialect,
+            Addressing, SpecReader, TargetAttributes, annotations as a,
+            dialect::{self, TlsTexts},
             health::{NO_NODE_PORT, target_port},
             listener_attributes,
         },
@@ -167,13 +168,6 @@ fn read_tls(reader: &mut SpecReader<'_>) -> TlsAnnotations {
         ports: if is_for_all_ports { None } else { Some(ports) },
         backend,
     }
-}
-
-/// The entries of `ssl-cert` and `ssl-ports`.
-pub(super) struct TlsTexts {
-    pub(super) certificates: Vec<Box<str>>,
-    pub(super) ports: BTreeSet<Box<str>>,
-    pub(super) is_for_all_ports: bool,
 }
 
 fn tls_texts(reader: &mut SpecReader<'_>) -> TlsTexts {

@@ -56,7 +56,7 @@ async fn commands_of_the_guides_work_on_a_cluster(scenario: &Scenario) -> anyhow
         Ok(said)
     };
     let names = scenario.names(2);
-    let mut ccm = scenario.start("a", &FLAGS).await?;
+    let ccm = scenario.start("a", &FLAGS).await?;
     scenario.register(&names).await?;
     scenario.initialized(&names, SOON).await?;
     let done = type_them(&shell).await;

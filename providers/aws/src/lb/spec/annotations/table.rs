@@ -204,10 +204,10 @@ pub(in crate::lb) static TAGS: AnnotationKey<Pairs> = key_values(General, "addit
         "new objects get them; objects that exist keep their tags, except that a managed security group gets missing ones",
     )
     .effect(
-    "Tags of the load balancer, its listeners, target groups and managed security group. The tags of cluster and Service \
-     cannot be set with it.",
-)
-.errors(&["tag \"k\" is not possible in AWS: …"]);
+        "Tags of the load balancer, its listeners, target groups and managed security group. The tags of cluster and \
+         Service cannot be set with it.",
+    )
+    .errors(&["tag \"k\" is not possible in AWS: …"]);
 
 pub(in crate::lb) static NODE_LABELS: AnnotationKey<Pairs> = key_values(General, "target-node-labels")
     .default("every node")
@@ -380,8 +380,8 @@ pub(in crate::lb) static TLS_PORTS: AnnotationKey<Vec<Box<str>>> = list(Listener
     .default("`*`")
     .upstream("`*` only alone; spaces belong to the entries, so that `443, 8443` does not name port 8443")
     .effect(
-    "Which ports are TLS with `ssl-cert`: numbers, names, or `*` for all. One that is no port makes a warning.",
-);
+        "Which ports are TLS with `ssl-cert`: numbers, names, or `*` for all. One that is no port makes a warning.",
+    );
 
 pub(in crate::lb) static TLS_POLICY: AnnotationKey<Box<str>> =
     text(Listeners, "ssl-negotiation-policy")
