@@ -283,23 +283,12 @@ impl Scenario {
         process: &str,
         flags: &[&str],
     ) -> anyhow::Result<(Option<i32>, Value)> {
-        self.report(&["orphans"], process, flags).await
-    }
-
-    /// Runs a subcommand as a process of this name, to its end: its exit code, and its report where
-    /// it made one.
-    pub async fn report(
-        &self,
-        subcommand: &[&str],
-        process: &str,
-        flags: &[&str],
-    ) -> anyhow::Result<(Option<i32>, Value)> {
         let kubeconfig = self.path(process, "kubeconfig");
         self.server
             .write_kubeconfig(&kubeconfig, &self.user(process))
             .await?;
         let flags: Vec<&str> = ["--output=json"].iter().chain(flags).copied().collect();
-        let mut args: Vec<OsString> = subcommand.iter().map(OsString::from).collect();
+        let mut args = vec![OsString::from("orphans")];
         args.extend(self.arguments(kubeconfig, &self.cloud_config(), process, &flags)?);
         crate::ccm::report(&self.program, &args, SOON).await
     }

@@ -59,7 +59,6 @@ async fn a_standby_answers_and_takes_over(s: &Scenario) -> anyhow::Result<()> {
         ensure!(status == 200 && flagz.contains("\nnode-monitor-period=300ms\n"), "{flagz}");
         ensure!(get(port, "/statusz").await?.1.contains("Binary version: v"), "no version");
     }
-    explain(s, first, second).await?;
     let controllers = "[+]cloud-node-controller ok\n";
     ensure!(
         get(first, "/readyz?verbose").await?.1.contains(controllers),
@@ -100,32 +99,6 @@ async fn a_standby_answers_and_takes_over(s: &Scenario) -> anyhow::Result<()> {
     }
     ensure!(standby.log().contains("DEBUG"), "the verbosity was changed while it ran");
     standby.terminate().await
-}
-
-/// The leader explains a node, and a standby says who does. The subcommand asks the leader, and
-/// explains alone where nobody leads.
-async fn explain(s: &Scenario, leader: u16, standby: u16) -> anyhow::Result<()> {
-    let node = s.name(0);
-    let path = format!("/explain/nodes/{node}?format=text");
-    let (status, text) = get(leader, &path).await?;
-    ensure!(status == 200 && text.starts_with(&format!("Node {node} is initialised")), "{text}");
-    let (status, text) = get(standby, &path).await?;
-    ensure!(status == 503 && text.contains(&s.lease()), "{status}: {text}");
-    for (port, is_alone) in [(leader, false), (standby, true)] {
-        let address = format!("--address=https://127.0.0.1:{port}");
-        let flags = [&*address, "--insecure-skip-server-verification"];
-        let (code, report) = s.report(&["explain", "node", &node], "c", &flags).await?;
-        let explanation = if is_alone {
-            &report["explanation"]
-        } else {
-            &report
-        };
-        ensure!(
-            code == Some(0) && explanation["node"] == node.as_str(),
-            "{address}: {code:?} {report}"
-        );
-    }
-    Ok(())
 }
 
 async fn what_cannot_be_served_ends_the_start(s: &Scenario) -> anyhow::Result<()> {
