@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 
 use crate::assets::{self, Release, Versions};
-use crate::{machine, nodes, process, root};
+use crate::{process, root};
 
 /// Stands for the module of the chosen release.
 const KUBERNETES: &str = "kubernetes";
@@ -157,14 +157,10 @@ pub(crate) fn go_is_there() -> bool {
     process::runs("go", &["version"])
 }
 
-/// Builds everything: the programs that run beside ours too, and what nodes run where a real cluster
-/// can be.
+/// Builds everything, the programs that run beside ours too.
 pub(crate) fn build_all() -> anyhow::Result<()> {
     build(Release::chosen())?;
     if go_is_there() {
-        if machine::unfit().is_none() {
-            nodes::prepare()?;
-        }
         build_go_programs(true)?;
     } else {
         println!("programs in Go: none without Go; tests beside Go's controllers will be ignored");
