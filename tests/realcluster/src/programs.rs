@@ -92,7 +92,7 @@ impl Programs {
         Ok(images)
     }
 
-    /// Makes the image of a manager, as it is shipped, unless [`IMAGES_VARIABLE`] has one, and
+    /// Makes the image of a manager, as it is shipped, unless `CCM_IMAGES` has one, and
     /// returns its name and archive.
     ///
     /// # Errors
