@@ -57,7 +57,8 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Task {
     /// Builds etcd, kube-apiserver, kube-controller-manager and helm for tests, where they are not
-    /// there yet, and our programs in Go that tests run beside ours; needs Go
+    /// there yet, our programs in Go that tests run beside ours, and what nodes of a real cluster
+    /// run; needs Go
     ControlPlane,
     /// Runs the tests that need Rust alone; more with `--full` (Go, Python) and `--nightly`;
     /// further arguments go to `cargo test`
@@ -112,7 +113,13 @@ fn main() -> ExitCode {
 
 fn run(task: Task) -> anyhow::Result<()> {
     match task {
-        Task::ControlPlane => control_plane::build_all(),
+        Task::ControlPlane => {
+            control_plane::build_all()?;
+            if control_plane::go_is_there() && machine::unfit().is_none() {
+                nodes::prepare()?;
+            }
+            Ok(())
+        }
         Task::Test(arguments) => test::run(&arguments),
         Task::Lint(arguments) => lint::run(&arguments),
         Task::Tidy => tidy::run(),

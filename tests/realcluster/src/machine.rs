@@ -4,16 +4,21 @@
 use std::path::Path;
 
 /// Reasons for which there is no real cluster on a machine, whatever is installed there.
-pub(crate) const REASONS: [&str; 4] = [
+pub(crate) const REASONS: [&str; 5] = [
     "a real cluster needs Linux",
     "a real cluster needs root",
     "a real cluster needs cgroup v1, and was tried with nothing else",
     "a real cluster needs a file system for overlays",
+    OTHER_SYSTEM,
 ];
+
+/// The reason that [`unfit`] does not see: images hold libraries of one release of Debian, and
+/// programs that were built on it. `xtask` tells it with an empty name of the folder of programs.
+pub(crate) const OTHER_SYSTEM: &str = "a real cluster needs the images' release of Debian";
 
 /// Returns why there can be no real cluster here; one of [`REASONS`].
 pub(crate) fn unfit() -> Option<&'static str> {
-    let [no_linux, no_root, no_cgroup, no_overlay] = REASONS;
+    let [no_linux, no_root, no_cgroup, no_overlay, _] = REASONS;
     if !cfg!(target_os = "linux") {
         return Some(no_linux);
     }

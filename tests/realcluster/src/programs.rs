@@ -46,6 +46,9 @@ impl Programs {
         if let Some(reason) = machine::unfit() {
             return Err(reason.to_owned());
         }
+        if std::env::var_os(NODES_VARIABLE).is_some_and(|folder| folder.is_empty()) {
+            return Err(machine::OTHER_SYSTEM.to_owned());
+        }
         let named = |variable: &str| {
             std::env::var_os(variable)
                 .map(PathBuf::from)
@@ -89,7 +92,7 @@ impl Programs {
         Ok(images)
     }
 
-    /// Makes the image of a manager, as it is shipped, unless [`IMAGES_VARIABLE`] has one, and
+    /// Makes the image of a manager, as it is shipped, unless `CCM_IMAGES` has one, and
     /// returns its name and archive.
     ///
     /// # Errors

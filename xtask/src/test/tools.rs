@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use crate::assets::{self, Release};
 use crate::tier::{TIER_VARIABLE, Tier};
-use crate::{control_plane, machine, nodes, process, python};
+use crate::{control_plane, image, machine, nodes, process, python};
 
 /// Where prepared programs are, as variables for test programs.
 #[derive(Debug, Default)]
@@ -75,7 +75,9 @@ impl Tools {
                 let module = control_plane::source_of_openstack().context("find upstream")?;
                 found.push(("CCM_OPENSTACK_UPSTREAM", module));
             }
-            if machine::unfit().is_none() {
+            if image::missing()?.is_some() {
+                found.push((nodes::VARIABLE, PathBuf::new()));
+            } else if machine::unfit().is_none() {
                 found.push((nodes::VARIABLE, nodes::prepare().context("prepare nodes")?));
             }
         }
