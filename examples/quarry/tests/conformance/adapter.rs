@@ -63,12 +63,10 @@ impl QuarryAdapter {
 
     fn empty(&self) {
         self.cloud.with(|world| {
-            *world = QuarryState {
-                networks: [NETWORK, OTHER_NETWORK]
-                    .map(|id| (id, BTreeSet::new()))
-                    .into(),
-                ..QuarryState::default()
-            };
+            *world = QuarryState::default();
+            world.networks = [NETWORK, OTHER_NETWORK]
+                .map(|id| (id, BTreeSet::new()))
+                .into();
         });
     }
 

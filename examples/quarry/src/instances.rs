@@ -1,0 +1,115 @@
+//! Instances, which Quarry calls servers. Each has the name of its node.
+
+use std::net::IpAddr;
+
+use ccm_core::provider::prelude::*;
+use serde::Deserialize;
+
+use crate::{NAME, Quarry};
+
+const SERVERS: &str = "v1/servers";
+
+#[derive(Deserialize)]
+pub(crate) struct Server {
+    id: u64,
+    name: Box<str>,
+    status: String,
+    server_type: Named,
+    datacenter: Datacenter,
+    pub(crate) private_net: Vec<Address>,
+    public_net: PublicNet,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: Box<str>,
+}
+
+#[derive(Deserialize)]
+struct Datacenter {
+    name: Box<str>,
+    location: Named,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct PublicNet {
+    pub(crate) ipv4: Option<Address>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Address {
+    pub(crate) ip: IpAddr,
+}
+
+impl Quarry {
+    /// Lists all servers, or those with this name.
+    pub(crate) async fn servers(
+        &self,
+        op: &Op,
+        name: Option<&str>,
+    ) -> Result<Vec<Server>, CloudError> {
+        self.list(op, SERVERS, ("name", name.unwrap_or_default()))
+            .await
+    }
+}
+
+#[async_trait]
+impl SimpleInstances for Quarry {
+    fn id_of<'n>(&self, node: &'n NodeView) -> Result<Option<&'n str>, CloudError> {
+        instance_id(node)
+    }
+
+    async fn list_instances(
+        &self,
+        op: &Op,
+        name: Option<&str>,
+    ) -> Result<Vec<SimpleInstance>, CloudError> {
+        let servers = self.servers(op, name).await?;
+        Ok(servers.into_iter().map(Into::into).collect())
+    }
+
+    async fn get_instance(&self, op: &Op, id: &str) -> Result<Option<SimpleInstance>, CloudError> {
+        #[derive(Deserialize)]
+        struct Found {
+            server: Server,
+        }
+        let path = path(SERVERS, &[id], &[]);
+        let found = self.api.get_if_exists::<Found>(op, &path).await?;
+        Ok(found.map(|found| found.server.into()))
+    }
+}
+
+impl From<Server> for SimpleInstance {
+    fn from(server: Server) -> Self {
+        let power_state = match &*server.status {
+            "running" => PowerState::Running,
+            "off" => PowerState::Stopped,
+            // Until Quarry says `not_found`, it exists.
+            "starting" | "stopping" | "deleting" => PowerState::Transitional,
+            _ => PowerState::Unknown,
+        };
+        let address = |kind| move |Address { ip }: Address| NodeAddress::new(kind, ip.to_string());
+        let private = server.private_net.into_iter();
+        let public = server.public_net.ipv4.into_iter();
+        let meta = InstanceMetadata {
+            provider_id: Some(format!("{NAME}://{}", server.id).into()),
+            instance_type: Some(server.server_type.name),
+            zone: Some(server.datacenter.name),
+            region: Some(server.datacenter.location.name),
+            addresses: private
+                .map(address(AddressType::InternalIp))
+                .chain(public.map(address(AddressType::ExternalIp)))
+                .collect(),
+            ..InstanceMetadata::default()
+        };
+        Self { id: server.id.to_string().into(), name: server.name, power_state, meta }
+    }
+}
+
+/// Reads the provider ID of a node, such as `quarry://7`; `None` when it has none yet.
+pub(crate) fn instance_id(node: &NodeView) -> Result<Option<&str>, CloudError> {
+    node.id_in(NAME, |id| {
+        id.parse::<u64>()
+            .is_ok_and(|parsed| parsed.to_string() == id)
+    })
+}
