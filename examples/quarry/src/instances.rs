@@ -102,7 +102,12 @@ impl From<Server> for SimpleInstance {
                 .collect(),
             ..InstanceMetadata::default()
         };
-        Self { id: server.id.to_string().into(), name: server.name, power_state, meta }
+        Self {
+            id: server.id.to_string().into(),
+            name: server.name,
+            power_state,
+            meta,
+        }
     }
 }
 

@@ -34,12 +34,7 @@ pub struct Quarry {
 const ERRORS: ErrorFormat = ErrorFormat {
     code: "/error/code",
     message: "/error/message",
-    kinds: &[
-        ("not_found", ErrorKind::NotFound),
-        ("locked", ErrorKind::Conflict),
-        // Its status 409 would mean that the object is busy, and waiting does not help here.
-        ("uniqueness_error", ErrorKind::InvalidInput),
-    ],
+    kinds: &[("not_found", ErrorKind::NotFound), ("locked", ErrorKind::Conflict)],
 };
 
 impl Quarry {

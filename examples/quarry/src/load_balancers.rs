@@ -3,12 +3,7 @@
 
 use std::{collections::BTreeMap, num::NonZeroU16};
 
-use ccm_core::provider::{
-    prelude::*,
-    simple_load_balancers::steps::{
-        ListenerKey, LoadBalancerStep, LoadBalancerSteps, SteppedSettings, update_in_steps,
-    },
-};
+use ccm_core::provider::prelude::*;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -90,7 +85,12 @@ impl From<LoadBalancer> for SimpleLoadBalancer<Settings> {
             } else {
                 ProvisioningStatus::Active
             },
-            addresses: found.public_net.ipv4.map(|address| address.ip).into_iter().collect(),
+            addresses: found
+                .public_net
+                .ipv4
+                .map(|address| address.ip)
+                .into_iter()
+                .collect(),
             created: Some(found.created),
             current: SimpleLoadBalancerSpec { settings, members: members.collect() },
         }

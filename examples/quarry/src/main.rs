@@ -2,8 +2,8 @@
 
 use std::{process::ExitCode, sync::Arc};
 
-use ccm_quarry::{Quarry, NAME};
 use ccm_core::{app, config::Product, provider::prelude::*, provider::rest::Https};
+use ccm_quarry::{NAME, Quarry};
 
 #[tokio::main]
 async fn main() -> ExitCode {

@@ -54,8 +54,13 @@ pub trait LoadBalancerSteps:
     /// The settings of a listener.
     type Listener: Clone + PartialEq + Send + Sync;
 
-    /// Applies one step to a load balancer, through [`Op::mutate`] with this mutation. Must succeed
-    /// if it was applied already. Returns [`Progress::Pending`] if the cloud completes it later.
+    /// Applies one step to a load balancer, through [`Op::mutate`] with this mutation. If it was
+    /// applied already, must succeed or return [`ErrorKind::Conflict`]. Returns
+    /// [`Progress::Pending`] if the cloud completes it later.
+    ///
+    /// # Errors
+    /// Must return [`ErrorKind::Conflict`] if the load balancer is locked. The update is then
+    /// pending, and the next call reads the load balancer again.
     async fn apply_step(
         &self,
         op: &Op,
@@ -68,9 +73,8 @@ pub trait LoadBalancerSteps:
 impl<W, L> LoadBalancerStep<'_, W, L> {
     /// Describes the step in log records.
     fn describe(&self) -> String {
-        let listener = |(port, protocol): &ListenerKey| {
-            format!("listener {port}/{}", protocol.as_str())
-        };
+        let listener =
+            |(port, protocol): &ListenerKey| format!("listener {port}/{}", protocol.as_str());
         match self {
             Self::ChangeWhole(_) => "change the settings".to_owned(),
             Self::AddListener(key, _) => format!("add {}", listener(key)),

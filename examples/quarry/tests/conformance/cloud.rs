@@ -172,7 +172,10 @@ impl Cloud {
             }
             ("GET", ["v1", "networks", id]) => {
                 let id = number(id)?;
-                let routes = world.networks.get(&id).ok_or_else(|| absent("network", id))?;
+                let routes = world
+                    .networks
+                    .get(&id)
+                    .ok_or_else(|| absent("network", id))?;
                 Ok((200, json!({"network": {"id": id, "routes": routes}})))
             }
             ("GET", ["v1", "actions", id]) => {
@@ -284,9 +287,7 @@ impl QuarryState {
     }
 
     pub(crate) fn server(&mut self, name: &str) -> Option<&mut Server> {
-        self.servers
-            .values_mut()
-            .find(|server| server.name == name)
+        self.servers.values_mut().find(|server| server.name == name)
     }
 
     fn list_servers(&self, query: &Query) -> Vec<Value> {
@@ -332,9 +333,9 @@ impl QuarryState {
             .filter_map(|term| term.split_once('='))
             .collect();
         let fits = |balancer: &LoadBalancer| {
-            wanted.iter().all(|(key, value)| {
-                balancer.labels.get(*key).map(String::as_str) == Some(*value)
-            })
+            wanted
+                .iter()
+                .all(|(key, value)| balancer.labels.get(*key).map(String::as_str) == Some(*value))
         };
         self.load_balancers
             .iter()
@@ -573,7 +574,8 @@ fn body<T: DeserializeOwned>(request: &Request<Bytes>) -> Result<T, ApiRejection
 }
 
 fn number(text: &str) -> Result<u64, ApiRejection> {
-    text.parse().map_err(|_| invalid(format!("{text} is no ID")))
+    text.parse()
+        .map_err(|_| invalid(format!("{text} is no ID")))
 }
 
 fn invalid(why: impl Into<String>) -> ApiRejection {
