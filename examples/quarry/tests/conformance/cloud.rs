@@ -1,5 +1,5 @@
 //! Quarry itself: its REST API over a world in memory. For the provider it is a server like any
-//! other; the kit's adapter looks at the world behind it. docs/api.md describes the API.
+//! other; the kit's adapter looks at the world behind it. API.md describes it.
 //!
 //! Every change is an action that takes effect when it is completed. Until then its network or load
 //! balancer is locked.
@@ -22,8 +22,6 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 pub(crate) const TOKEN: &str = "quarry-token";
-/// The time that an action takes, unless the adapter asks for another.
-const COMPLETION: Duration = Duration::from_millis(400);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
@@ -86,7 +84,8 @@ pub(crate) struct QuarryState {
     pub(crate) networks: BTreeMap<u64, BTreeSet<Route>>,
     pub(crate) load_balancers: BTreeMap<u64, LoadBalancer>,
     actions: BTreeMap<u64, Action>,
-    completion: Option<Duration>,
+    /// The time that an action takes.
+    pub(crate) completion: Duration,
     pub(crate) next_fails: bool,
     last: u64,
 }
@@ -220,11 +219,6 @@ impl QuarryState {
         self.last
     }
 
-    /// Sets the time that actions take from now on.
-    pub(crate) fn complete_after(&mut self, time: Duration) {
-        self.completion = (!time.is_zero()).then_some(time);
-    }
-
     /// Completes the actions whose time is over.
     fn complete_actions(&mut self) {
         let now = Instant::now();
@@ -268,7 +262,7 @@ impl QuarryState {
         let id = self.number();
         let action = Action {
             resource,
-            done_at: Instant::now() + self.completion.unwrap_or(COMPLETION),
+            done_at: Instant::now() + self.completion,
             effect: Some(effect),
             fails: std::mem::take(&mut self.next_fails),
         };
