@@ -44,8 +44,11 @@ pub trait SimpleLoadBalancers: Send + Sync {
     /// sets and explicit defaults, because they are compared with the observed settings.
     type Settings: Clone + PartialEq + Hash + Send + Sync;
 
-    /// Returns the features that the load balancers support. The result must not change.
-    fn support(&self) -> LbSupport;
+    /// Returns the features that the load balancers support. The result must not change. The
+    /// default is TCP with one address family and without source ranges.
+    fn support(&self) -> LbSupport {
+        LbSupport::default()
+    }
 
     /// Returns the property of nodes from which [`member`](Self::member) derives. The result must
     /// not change. The default is [`NodeTarget::Address`].

@@ -5,24 +5,24 @@ use std::net::IpAddr;
 use ccm_core::provider::prelude::*;
 use serde::Deserialize;
 
-use crate::{NAME, Quarry};
+use crate::{NAME, PAGES, Quarry, Wrapped};
 
 const SERVERS: &str = "v1/servers";
 
 #[derive(Deserialize)]
-pub(crate) struct Server {
+struct Server {
     id: u64,
     name: Box<str>,
     status: String,
     server_type: Named,
     datacenter: Datacenter,
-    pub(crate) private_net: Vec<Address>,
+    private_net: Vec<Address>,
     public_net: PublicNet,
 }
 
 #[derive(Deserialize)]
-struct Named {
-    name: Box<str>,
+pub(crate) struct Named {
+    pub(crate) name: Box<str>,
 }
 
 #[derive(Deserialize)]
@@ -41,18 +41,6 @@ pub(crate) struct Address {
     pub(crate) ip: IpAddr,
 }
 
-impl Quarry {
-    /// Lists all servers, or those with this name.
-    pub(crate) async fn servers(
-        &self,
-        op: &Op,
-        name: Option<&str>,
-    ) -> Result<Vec<Server>, CloudError> {
-        self.list(op, SERVERS, ("name", name.unwrap_or_default()))
-            .await
-    }
-}
-
 #[async_trait]
 impl SimpleInstances for Quarry {
     fn id_of<'n>(&self, node: &'n NodeView) -> Result<Option<&'n str>, CloudError> {
@@ -64,18 +52,15 @@ impl SimpleInstances for Quarry {
         op: &Op,
         name: Option<&str>,
     ) -> Result<Vec<SimpleInstance>, CloudError> {
-        let servers = self.servers(op, name).await?;
+        let path = path(SERVERS, &[], &[("name", name.unwrap_or_default())]);
+        let servers: Vec<Server> = self.api.list_numbered(op, &path, "/servers", PAGES).await?;
         Ok(servers.into_iter().map(Into::into).collect())
     }
 
     async fn get_instance(&self, op: &Op, id: &str) -> Result<Option<SimpleInstance>, CloudError> {
-        #[derive(Deserialize)]
-        struct Found {
-            server: Server,
-        }
         let path = path(SERVERS, &[id], &[]);
-        let found = self.api.get_if_exists::<Found>(op, &path).await?;
-        Ok(found.map(|found| found.server.into()))
+        let found = self.api.get_if_exists::<Wrapped<Server>>(op, &path).await?;
+        Ok(found.map(|answer| answer.object.into()))
     }
 }
 
@@ -102,19 +87,12 @@ impl From<Server> for SimpleInstance {
                 .collect(),
             ..InstanceMetadata::default()
         };
-        Self {
-            id: server.id.to_string().into(),
-            name: server.name,
-            power_state,
-            meta,
-        }
+        let id = server.id.to_string().into();
+        Self { id, name: server.name, power_state, meta }
     }
 }
 
 /// Reads the provider ID of a node, such as `quarry://7`; `None` when it has none yet.
 pub(crate) fn instance_id(node: &NodeView) -> Result<Option<&str>, CloudError> {
-    node.id_in(NAME, |id| {
-        id.parse::<u64>()
-            .is_ok_and(|parsed| parsed.to_string() == id)
-    })
+    node.id_in(NAME, is_canonical_number)
 }

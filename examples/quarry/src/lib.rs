@@ -6,8 +6,8 @@ mod routes;
 
 use std::sync::Arc;
 
-use ccm_core::provider::{prelude::*, simple_load_balancers, simple_routes};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use ccm_core::provider::prelude::*;
+use serde::Deserialize;
 
 /// Name of the provider: `--cloud-provider`, and scheme of its provider IDs.
 pub const NAME: &str = "quarry";
@@ -27,7 +27,19 @@ pub struct Config {
 /// The provider.
 pub struct Quarry {
     api: RestClient,
-    network: u64,
+    /// Path of the cluster's network.
+    network: String,
+}
+
+impl Quarry {
+    /// Makes a provider whose requests go through `transport`.
+    pub fn new(config: &Config, transport: Arc<dyn Transport>) -> Result<Self, CloudError> {
+        let api = RestClient::new(&config.url, transport)?
+            .with_token(&config.token)?
+            .with_error_format(ERRORS)
+            .with_reset_header("RateLimit-Reset");
+        Ok(Self { api, network: format!("v1/networks/{}", config.network) })
+    }
 }
 
 /// Quarry's errors: `{"error": {"code": "not_found", "message": "there is no server 7"}}`.
@@ -37,96 +49,28 @@ const ERRORS: ErrorFormat = ErrorFormat {
     kinds: &[("not_found", ErrorKind::NotFound), ("locked", ErrorKind::Conflict)],
 };
 
-impl Quarry {
-    /// Makes a provider whose requests go through `transport`.
-    pub fn new(config: &Config, transport: Arc<dyn Transport>) -> Result<Self, CloudError> {
-        let api = RestClient::new(&config.url, transport)?
-            .with_token(&config.token)?
-            .with_error_format(ERRORS)
-            .with_reset_header("RateLimit-Reset");
-        Ok(Self { api, network: config.network })
-    }
+/// Quarry's actions: `{"action": {"id": 7, "status": "running", "error": null}}`.
+const ACTIONS: OperationFormat = OperationFormat {
+    path: "v1/actions",
+    id: "/action/id",
+    status: "/action/status",
+    done: &["success"],
+    failed: &["error"],
+    error: ErrorFormat {
+        code: "/action/error/code",
+        message: "/action/error/message",
+        ..ERRORS
+    },
+};
 
-    /// Lists the objects that match a filter: all pages, or an error.
-    async fn list<T: DeserializeOwned>(
-        &self,
-        op: &Op,
-        what: &str,
-        filter: (&str, &str),
-    ) -> Result<Vec<T>, CloudError> {
-        let numbered = |page: u64| path(what, &[], &[filter, ("page", &page.to_string())]);
-        self.api
-            .list(op, &numbered(1), |page: Page<T>| {
-                (page.items, page.meta.pagination.next_page.map(numbered))
-            })
-            .await
-    }
+/// Quarry's lists: `{"servers": [...], "meta": {"pagination": {"next_page": 2}}}`.
+const PAGES: PageFormat = PageFormat { parameter: "page", next: "/meta/pagination/next_page" };
 
-    /// Starts an action on an object, and waits for it as long as a call may sleep.
-    async fn act(
-        &self,
-        op: &Op,
-        mutation: Mutation,
-        path: &str,
-        body: &(impl Serialize + Sync),
-    ) -> Result<Progress, CloudError> {
-        let accepted = self
-            .api
-            .mutate(op, mutation, Method::POST, path, body)
-            .await?;
-        self.api.poll(op, accepted, Accepted::status).await
-    }
-}
-
-/// `{"servers": [...], "meta": {"pagination": {"next_page": 2}}}`
+/// An object under the name of its kind: `{"server": {...}}`.
 #[derive(Deserialize)]
-struct Page<T> {
-    #[serde(alias = "servers", alias = "load_balancers")]
-    items: Vec<T>,
-    meta: Meta,
-}
-
-#[derive(Deserialize)]
-struct Meta {
-    pagination: Pagination,
-}
-
-#[derive(Deserialize)]
-struct Pagination {
-    next_page: Option<u64>,
-}
-
-/// `{"action": {...}}`
-#[derive(Deserialize)]
-struct Accepted {
-    action: Action,
-}
-
-#[derive(Deserialize)]
-struct Action {
-    id: u64,
-    status: String,
-    error: Option<ActionError>,
-}
-
-#[derive(Default, Deserialize)]
-struct ActionError {
-    code: String,
-    message: String,
-}
-
-impl Accepted {
-    fn status(self) -> OperationStatus {
-        let Action { id, status, error } = self.action;
-        match &*status {
-            "success" => OperationStatus::Done,
-            "error" => {
-                let ActionError { code, message } = error.unwrap_or_default();
-                OperationStatus::Failed(ERRORS.of_code(&code, &message))
-            }
-            _ => OperationStatus::Running { path: path("v1/actions", &[&id.to_string()], &[]) },
-        }
-    }
+struct Wrapped<T> {
+    #[serde(alias = "server", alias = "network", alias = "load_balancer")]
+    object: T,
 }
 
 impl CloudProvider for Quarry {
@@ -139,13 +83,7 @@ impl CloudProvider for Quarry {
     }
 
     fn mutation_operations(&self) -> &'static [&'static str] {
-        &[
-            simple_routes::CREATE,
-            simple_routes::DELETE,
-            simple_load_balancers::CREATE,
-            simple_load_balancers::CHANGE,
-            simple_load_balancers::DELETE,
-        ]
+        SIMPLE_OPERATIONS
     }
 
     fn instances(&self) -> Option<&dyn Instances> {

@@ -1,7 +1,7 @@
 //! Load balancers. Their parts are added and removed one by one, and each change locks the load
 //! balancer for a while.
 
-use std::{collections::BTreeMap, num::NonZeroU16};
+use std::num::NonZeroU16;
 
 use ccm_core::provider::prelude::*;
 use jiff::Timestamp;
@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{
-    Quarry,
-    instances::{PublicNet, instance_id},
+    ACTIONS, PAGES, Quarry, Wrapped,
+    instances::{Named, PublicNet, instance_id},
 };
 
 const BALANCERS: &str = "v1/load_balancers";
@@ -18,7 +18,7 @@ const BALANCERS: &str = "v1/load_balancers";
 const TYPE: &str = "quarry.example/load-balancer-type";
 
 /// The type, and the services by port.
-type Settings = SteppedSettings<String, Listener>;
+type Settings = SteppedSettings<Box<str>, Listener>;
 
 /// What Quarry calls a service.
 #[derive(Clone, PartialEq, Hash, Serialize, Deserialize)]
@@ -29,30 +29,15 @@ pub struct Listener {
 }
 
 #[derive(Deserialize)]
-struct Created {
-    load_balancer: LoadBalancer,
-}
-
-#[derive(Deserialize)]
 struct LoadBalancer {
     id: u64,
     labels: OwnershipTags,
-    load_balancer_type: Type,
+    load_balancer_type: Named,
     services: Vec<Listener>,
-    targets: Vec<Target>,
+    targets: Vec<Wrapped<ServerId>>,
     locked: bool,
     public_net: PublicNet,
     created: Timestamp,
-}
-
-#[derive(Deserialize)]
-struct Type {
-    name: String,
-}
-
-#[derive(Deserialize)]
-struct Target {
-    server: ServerId,
 }
 
 #[derive(Deserialize)]
@@ -60,39 +45,27 @@ struct ServerId {
     id: u64,
 }
 
-fn by_port(listeners: impl IntoIterator<Item = Listener>) -> BTreeMap<ListenerKey, Listener> {
-    listeners
-        .into_iter()
-        .map(|listener| ((listener.listen_port, Protocol::Tcp), listener))
-        .collect()
+fn settings(kind: &str, listeners: impl IntoIterator<Item = Listener>) -> Settings {
+    let by_port = |listener: Listener| ((listener.listen_port, Protocol::Tcp), listener);
+    let listeners = listeners.into_iter().map(by_port).collect();
+    Settings { whole: kind.into(), listeners }
 }
 
 impl From<LoadBalancer> for SimpleLoadBalancer<Settings> {
     fn from(found: LoadBalancer) -> Self {
-        let members = found
-            .targets
-            .iter()
-            .map(|target| target.server.id.to_string().into());
-        let settings = Settings {
-            whole: found.load_balancer_type.name,
-            listeners: by_port(found.services),
-        };
+        let member = |target: Wrapped<ServerId>| target.object.id.to_string().into();
+        let members = found.targets.into_iter().map(member).collect();
+        let settings = settings(&found.load_balancer_type.name, found.services);
         Self {
             id: found.id.to_string().into(),
             owner: found.labels,
-            status: if found.locked {
-                ProvisioningStatus::Pending
-            } else {
-                ProvisioningStatus::Active
+            status: match found.locked {
+                true => ProvisioningStatus::Pending,
+                false => ProvisioningStatus::Active,
             },
-            addresses: found
-                .public_net
-                .ipv4
-                .map(|address| address.ip)
-                .into_iter()
-                .collect(),
+            addresses: Vec::from_iter(found.public_net.ipv4.map(|address| address.ip)),
             created: Some(found.created),
-            current: SimpleLoadBalancerSpec { settings, members: members.collect() },
+            current: SimpleLoadBalancerSpec { settings, members },
         }
     }
 }
@@ -101,28 +74,14 @@ impl From<LoadBalancer> for SimpleLoadBalancer<Settings> {
 impl SimpleLoadBalancers for Quarry {
     type Settings = Settings;
 
-    fn support(&self) -> LbSupport {
-        LbSupport::default()
-    }
-
-    fn node_target(&self) -> NodeTarget {
-        NodeTarget::Instance
-    }
-
     fn settings(&self, service: &ServiceView) -> Result<Settings, Vec<FieldError>> {
         let mut mistakes = Vec::new();
-        let kind = service
-            .annotations
-            .get(TYPE)
-            .map_or("small", |kind| &**kind);
+        let kind = service.annotation(TYPE).unwrap_or("small");
         if !matches!(kind, "small" | "large") {
             mistakes.push(FieldError::new(TYPE, format!("{kind:?} is neither small nor large")));
         }
         if service.ip_families.contains(&IpFamily::V6) {
-            mistakes.push(FieldError::new(
-                "spec.ipFamilies",
-                "load balancers have IPv4 addresses only",
-            ));
+            mistakes.push(FieldError::new("spec.ipFamilies", "load balancers are IPv4 only"));
         }
         if !mistakes.is_empty() {
             return Err(mistakes);
@@ -132,10 +91,7 @@ impl SimpleLoadBalancers for Quarry {
             destination_port: port.node_port,
             proxy_protocol: false,
         };
-        Ok(Settings {
-            whole: kind.to_owned(),
-            listeners: by_port(service.ports.iter().map(listener)),
-        })
+        Ok(settings(kind, service.ports.iter().map(listener)))
     }
 
     fn member(&self, node: &NodeView) -> Option<Box<str>> {
@@ -147,12 +103,12 @@ impl SimpleLoadBalancers for Quarry {
         op: &Op,
         uid: Option<&str>,
     ) -> Result<Vec<SimpleLoadBalancer<Settings>>, CloudError> {
-        let mut selector = format!("cluster={}", op.cluster_name());
-        if let Some(uid) = uid {
-            selector = format!("{selector},uid={uid}");
-        }
+        let of_service = uid.map(|uid| format!(",uid={uid}")).unwrap_or_default();
+        let selector = format!("cluster={}{of_service}", op.cluster_name());
+        let path = path(BALANCERS, &[], &[("label_selector", &selector)]);
         let found: Vec<LoadBalancer> = self
-            .list(op, BALANCERS, ("label_selector", &selector))
+            .api
+            .list_numbered(op, &path, "/load_balancers", PAGES)
             .await?;
         Ok(found.into_iter().map(Into::into).collect())
     }
@@ -169,11 +125,11 @@ impl SimpleLoadBalancers for Quarry {
             "labels": mark,
             "load_balancer_type": desired.settings.whole,
         });
-        let created: Created = self
+        let created: Wrapped<LoadBalancer> = self
             .api
             .mutate(op, mutation, Method::POST, BALANCERS, &new)
             .await?;
-        Ok(created.load_balancer.into())
+        Ok(created.object.into())
     }
 
     /// Each step is recorded as a change of its own.
@@ -201,7 +157,7 @@ impl SimpleLoadBalancers for Quarry {
 
 #[async_trait]
 impl LoadBalancerSteps for Quarry {
-    type Whole = String;
+    type Whole = Box<str>;
     type Listener = Listener;
 
     async fn apply_step(
@@ -209,7 +165,7 @@ impl LoadBalancerSteps for Quarry {
         op: &Op,
         mutation: Mutation,
         id: &str,
-        step: LoadBalancerStep<'_, String, Listener>,
+        step: LoadBalancerStep<'_, Box<str>, Listener>,
     ) -> Result<Progress, CloudError> {
         // Members are IDs of servers, so each is a number.
         let target = |id: &str| json!({"type": "server", "server": {"id": id.parse::<u64>().ok()}});
@@ -226,6 +182,8 @@ impl LoadBalancerSteps for Quarry {
             LoadBalancerStep::RemoveMember(id) => ("remove_target", target(id)),
         };
         let path = path(BALANCERS, &[id, "actions", action], &[]);
-        self.act(op, mutation, &path, &body).await
+        self.api
+            .mutate_and_poll(op, mutation, Method::POST, &path, &body, &ACTIONS)
+            .await
     }
 }

@@ -5,36 +5,29 @@ use std::{collections::HashSet, num::NonZeroUsize};
 
 use ccm_core::provider::prelude::*;
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::json;
 
-use crate::{Quarry, instances::instance_id};
-
-#[derive(Deserialize)]
-struct Found {
-    network: Network,
-}
+use crate::{ACTIONS, Quarry, Wrapped, instances::instance_id};
 
 #[derive(Deserialize)]
 struct Network {
     routes: Vec<NetworkRoute>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 struct NetworkRoute {
     destination: IpNet,
     gateway: Box<str>,
 }
 
 impl Quarry {
-    fn network_path(&self, segments: &[&str]) -> String {
-        let network = path("v1/networks", &[&self.network.to_string()], &[]);
-        path(&network, segments, &[])
-    }
-
-    async fn private_addresses(&self, op: &Op) -> Result<HashSet<String>, CloudError> {
-        let servers = self.servers(op, None).await?;
-        let networks = servers.iter().flat_map(|server| &server.private_net);
-        Ok(networks.map(|address| address.ip.to_string()).collect())
+    async fn private_addresses(&self, op: &Op) -> Result<HashSet<Box<str>>, CloudError> {
+        let servers = self.list_instances(op, None).await?;
+        let addresses = servers.into_iter().flat_map(|server| server.meta.addresses);
+        let is_private = |address: &NodeAddress| address.kind == AddressType::InternalIp;
+        let private = addresses.filter(is_private);
+        Ok(private.map(|address| address.address).collect())
     }
 }
 
@@ -47,32 +40,25 @@ impl SimpleRoutes for Quarry {
 
     /// The private address, once the node is known to be a server.
     fn target<'n>(&self, node: &'n NodeView) -> Result<Option<&'n str>, CloudError> {
-        let private = node
-            .addresses
-            .iter()
-            .find(|address| address.kind == AddressType::InternalIp);
-        Ok(instance_id(node)?.and(private.map(|private| &*private.address)))
+        Ok(instance_id(node)?.and(node.address(AddressType::InternalIp)))
     }
 
     async fn list_routes(&self, op: &Op) -> Result<Vec<SimpleRoute>, CloudError> {
-        let Found { network } = self.api.get(op, &self.network_path(&[])).await?;
+        let network: Wrapped<Network> = self.api.get(op, &self.network).await?;
+        let routes = network.object.routes;
         // A server that is deleted meanwhile can hide another one from a numbered page. So a route
         // is broken only if two listings lack its server.
         let mut known = self.private_addresses(op).await?;
-        if network
-            .routes
-            .iter()
-            .any(|route| !known.contains(&*route.gateway))
-        {
+        if routes.iter().any(|route| !known.contains(&route.gateway)) {
             known.extend(self.private_addresses(op).await?);
         }
         let listed = |NetworkRoute { destination, gateway }| SimpleRoute {
             id: format!("{destination} via {gateway}").into(),
-            broken: !known.contains(&*gateway),
+            broken: !known.contains(&gateway),
             destination,
             target: gateway,
         };
-        Ok(network.routes.into_iter().map(listed).collect())
+        Ok(routes.into_iter().map(listed).collect())
     }
 
     async fn create_route(
@@ -82,8 +68,10 @@ impl SimpleRoutes for Quarry {
         destination: IpNet,
         gateway: &str,
     ) -> Result<Progress, CloudError> {
-        let route = NetworkRoute { destination, gateway: gateway.into() };
-        self.act(op, mutation, &self.network_path(&["actions", "add_route"]), &route)
+        let route = json!({"destination": destination, "gateway": gateway});
+        let path = path(&self.network, &["actions", "add_route"], &[]);
+        self.api
+            .mutate_and_poll(op, mutation, Method::POST, &path, &route, &ACTIONS)
             .await
     }
 
@@ -93,11 +81,10 @@ impl SimpleRoutes for Quarry {
         mutation: Mutation,
         route: &SimpleRoute,
     ) -> Result<Progress, CloudError> {
-        let route = NetworkRoute {
-            destination: route.destination,
-            gateway: route.target.clone(),
-        };
-        self.act(op, mutation, &self.network_path(&["actions", "delete_route"]), &route)
+        let route = json!({"destination": route.destination, "gateway": route.target});
+        let path = path(&self.network, &["actions", "delete_route"], &[]);
+        self.api
+            .mutate_and_poll(op, mutation, Method::POST, &path, &route, &ACTIONS)
             .await
     }
 }
