@@ -22,8 +22,8 @@ use libtest_mimic::{Arguments, Trial};
 
 /// What the names of variables begin with that say something of our build alone.
 const OURS: [&str; 4] = ["CARGO_PKG_", "CARGO_MANIFEST_", "RUSTC_WORKSPACE_WRAPPER", "CLIPPY_ARGS"];
-/// Most lines that an example has beyond the template.
-const OWN_LINES: usize = 300;
+/// The examples, and the most lines that each has beyond the template.
+const EXAMPLES: [(&str, &str, usize); 2] = [("meadow", "Meadow", 270), ("quarry", "Quarry", 300)];
 
 fn main() -> ExitCode {
     let chosen = Tier::chosen().unwrap();
@@ -206,7 +206,7 @@ fn lines(folder: &str) -> BTreeMap<String, Vec<String>> {
 /// guide has the numbers.
 fn the_examples_are_as_short_as_the_guide_says() {
     let page = fs::read_to_string(guide_path()).unwrap();
-    for (package, provider) in [("meadow", "Meadow"), ("quarry", "Quarry")] {
+    for (package, provider, most) in EXAMPLES {
         let mut template: Vec<String> = lines("template/src").into_values().flatten().collect();
         for line in &mut template {
             *line = line.replace("acme", package).replace("Acme", provider);
@@ -226,7 +226,7 @@ fn the_examples_are_as_short_as_the_guide_says() {
         }
         rows.push(format!("| together | {whole} | {own} |"));
         let rows = rows.join("\n");
-        assert!(own <= OWN_LINES, "{package}: {own} lines, more than {OWN_LINES}:\n{rows}");
+        assert!(own <= most, "{package}: {own} lines, more than {most}:\n{rows}");
         assert!(page.contains(&rows), "the guide lacks this table of {package}:\n{rows}");
     }
 }

@@ -141,9 +141,7 @@ impl RouteController {
         let is_deletion = matches!(change, RouteChange::Delete(_));
         let result = match result {
             // The route no longer exists, so it counts as deleted.
-            Err(error) if is_deletion && error.kind() == ErrorKind::NotFound => {
-                Ok(Progress::Done)
-            }
+            Err(error) if is_deletion && error.kind() == ErrorKind::NotFound => Ok(Progress::Done),
             Err(error) if matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Canceled) => {
                 return ChangeResult { change, result: None, duration };
             }

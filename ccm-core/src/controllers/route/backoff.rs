@@ -95,9 +95,7 @@ impl UnfinishedChange {
 impl ChangeBackoff {
     /// Returns true if the change is deferred.
     pub(crate) fn is_backed_off(&self, key: &ChangeKey, now: Duration) -> bool {
-        self.0
-            .get(key)
-            .is_some_and(|change| change.retry_at > now)
+        self.0.get(key).is_some_and(|change| change.retry_at > now)
     }
 
     /// Returns true if the change is pending, and not for so long that it counts as failed.

@@ -113,14 +113,20 @@ impl Ec2Routes {
         instances: &'a Result<InstancesById, RouteError>,
     ) -> BoxFuture<'a, Result<Progress, CloudError>> {
         async move {
-            match change {
+            let result = match change {
                 RouteChange::Create { node, destination } => {
                     self.create(op, node, *destination, instances).await
                 }
                 RouteChange::Delete(route) => self.delete(op, route).await,
+            };
+            match result {
+                Ok(()) => Ok(Progress::Done),
+                // The node is not initialised yet. Its next change repeats this one.
+                Err(error @ RouteError::NoProviderId { .. }) => {
+                    Ok(Progress::pending(op, error.to_string()))
+                }
+                Err(error) => Err(CloudError::from(error)),
             }
-            .map(|()| Progress::Done)
-            .map_err(CloudError::from)
         }
         .boxed()
     }

@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use ccm_core::{
     k8s::NodeView,
-    provider::{CloudError, CloudProvider, ErrorKind, Op, Route, RouteChange, Routes},
+    provider::{CloudError, CloudProvider, ErrorKind, Op, Progress, Route, RouteChange, Routes},
     write_gate::WriteGate,
 };
 use ccm_mock::{MockCloud, MockProvider, cloud::CloudApi};

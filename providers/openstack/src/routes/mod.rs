@@ -202,10 +202,6 @@ impl Routes for NeutronRoutes {
     }
 
     async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<Progress, CloudError>> {
-        let results = apply::apply(self, op, changes).await;
-        results
-            .into_iter()
-            .map(|result| result.map(|()| Progress::Done))
-            .collect()
+        apply::apply(self, op, changes).await
     }
 }

@@ -79,8 +79,7 @@ pub(crate) enum PodCidrState {
     Routed,
     /// A step of the plan creates the route to this destination.
     Create(IpNet),
-    /// The creation or a deletion before it is pending, and is repeated later. Or the node has yet
-    /// to be initialised.
+    /// The creation or a deletion before it is pending, and is repeated later.
     Pending,
     /// The creation is deferred, because it or a deletion before it failed.
     BackedOff,
@@ -386,7 +385,7 @@ fn plan_claimed(
     }
     let state = if is_routed {
         PodCidrState::Routed
-    } else if is_without_instance(owner) || (is_blocked && waits) {
+    } else if is_blocked && waits {
         PodCidrState::Pending
     } else if is_blocked {
         PodCidrState::BackedOff
@@ -399,13 +398,6 @@ fn plan_claimed(
             .push(RouteStep { destination, delete: due, create, is_unclaimed: false });
     }
     state
-}
-
-/// Returns true if the node has yet to be initialised, and it is unknown which instance it is. Once
-/// it has its provider ID, that change starts a reconcile. Upstream tries to create the route
-/// nevertheless, and emits a Warning event.
-fn is_without_instance(node: &NodeView) -> bool {
-    node.is_uninitialized() && node.provider_id.is_none()
 }
 
 /// Plans a destination that no node claims.

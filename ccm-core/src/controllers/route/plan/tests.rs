@@ -2,7 +2,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::{
-    k8s::{AddressType, NodeAddress, Taint, TaintEffect, well_known},
+    k8s::{AddressType, NodeAddress},
     provider::{CloudError, ErrorKind},
 };
 
@@ -425,10 +425,10 @@ fn more_than_half_of_several_routes_is_drastic() {
 
 #[test]
 fn what_is_pending_waits_without_a_verdict() {
-    let mut waiting = case(&[("a", &["10.244.0.0/24"]), ("b", &["10.244.1.0/24"])], &[
-        "c 10.244.1.0/24",
-        "d 10.244.2.0/24",
-    ]);
+    let mut waiting = case(
+        &[("a", &["10.244.0.0/24"]), ("b", &["10.244.1.0/24"])],
+        &["c 10.244.1.0/24", "d 10.244.2.0/24"],
+    );
     let now = Duration::from_secs(100);
     let create = ChangeKey::create(&waiting.ours[0], net("10.244.0.0/24"));
     let delete = ChangeKey::delete(&waiting.routes[0]);
@@ -454,32 +454,6 @@ fn what_is_pending_waits_without_a_verdict() {
         .record_pending(create, Duration::from_secs(1000), Duration::ZERO);
     let late = plan(&PlanInput { now: Duration::from_secs(701), ..waiting.input(&cluster()) });
     assert_eq!(late.nodes[0].cidrs, [PodCidrState::BackedOff]);
-}
-
-#[test]
-fn a_node_waits_in_silence_until_its_instance_is_known() {
-    let mut joins = case(&[("a", &["10.244.0.0/24"])], &[]);
-    let joining = |provider_id: Option<&str>| {
-        let mut node = (*node("a", &["10.244.0.0/24"])).clone();
-        node.taints = vec![Taint {
-            key: well_known::TAINT_UNINITIALIZED.into(),
-            value: "true".into(),
-            effect: TaintEffect::NoSchedule,
-        }]
-        .into();
-        node.provider_id = provider_id.map(Into::into);
-        vec![Arc::new(node)]
-    };
-    joins.ours = joining(None);
-    let plan = joins.plan();
-    assert!(plan.steps.is_empty() && plan.backed_off.is_empty() && plan.rejected_cidrs.is_empty());
-    assert_eq!(plan.nodes[0].cidrs, [PodCidrState::Pending]);
-    joins.ours = joining(Some("mock://a"));
-    assert_eq!(words(&joins.plan()), ["create a 10.244.0.0/24"]);
-    // A node of the same name that had the route keeps it.
-    joins.ours = joining(None);
-    joins.routes = routes(&["a 10.244.0.0/24"]);
-    assert_eq!(joins.plan().nodes[0].cidrs, [PodCidrState::Routed]);
 }
 
 #[test]

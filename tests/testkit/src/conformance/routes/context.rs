@@ -175,14 +175,14 @@ impl RuleContext<'_, dyn RouteCloud> {
                 }
             }
             let Some(delay) = delay else {
-                return Ok(answers
-                    .into_iter()
-                    .map(|answer| answer.map(drop))
-                    .collect());
+                return Ok(answers.into_iter().map(|answer| answer.map(drop)).collect());
             };
             // Then repeat it, as the framework does.
             tokio::time::sleep(delay).await;
-            let repeated: Vec<_> = pending.iter().map(|index| changes[*index].clone()).collect();
+            let repeated: Vec<_> = pending
+                .iter()
+                .map(|index| changes[*index].clone())
+                .collect();
             let deadline = Instant::now() + self.cloud.call_timeout();
             let op = op.clone().with_deadline(deadline).with_fresh_sleep_budget();
             let again = self.apply_once(provider, &op, &repeated).await?;

@@ -47,7 +47,10 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    pub(super) async fn new(ctx: &RouteRuleContext<'_>, provider: &Arc<dyn CloudProvider>) -> Verdict<Self> {
+    pub(super) async fn new(
+        ctx: &RouteRuleContext<'_>,
+        provider: &Arc<dyn CloudProvider>,
+    ) -> Verdict<Self> {
         let (first, second) = (ctx.node().await?, ctx.node().await?);
         let before = ctx.snapshot().await?;
         let old = ctx.create_and_list(provider, &first).await?;
@@ -61,7 +64,10 @@ impl Batch {
     }
 
     /// Checks that all changes of the batch are in the cloud.
-    pub(super) async fn check_applied(&self, ctx: &RouteRuleContext<'_>) -> Verdict<Result<(), String>> {
+    pub(super) async fn check_applied(
+        &self,
+        ctx: &RouteRuleContext<'_>,
+    ) -> Verdict<Result<(), String>> {
         let wanted: Vec<_> = self.made.iter().map(|(net, node)| (*net, node)).collect();
         ctx.check_routes_in_cloud(&self.before, &wanted).await
     }
