@@ -14,7 +14,8 @@ struct Server {
     id: u64,
     name: Box<str>,
     status: String,
-    server_type: Named,
+    #[serde(rename = "server_type")]
+    size: Named,
     datacenter: Datacenter,
     private_net: Vec<Address>,
     public_net: PublicNet,
@@ -78,7 +79,7 @@ impl From<Server> for SimpleInstance {
         let public = server.public_net.ipv4.into_iter();
         let meta = InstanceMetadata {
             provider_id: Some(format!("{NAME}://{}", server.id).into()),
-            instance_type: Some(server.server_type.name),
+            instance_type: Some(server.size.name),
             zone: Some(server.datacenter.name),
             region: Some(server.datacenter.location.name),
             addresses: private

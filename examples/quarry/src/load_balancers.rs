@@ -32,7 +32,8 @@ pub struct Listener {
 struct LoadBalancer {
     id: u64,
     labels: OwnershipTags,
-    load_balancer_type: Named,
+    #[serde(rename = "load_balancer_type")]
+    size: Named,
     services: Vec<Listener>,
     targets: Vec<Wrapped<ServerId>>,
     locked: bool,
@@ -55,7 +56,7 @@ impl From<LoadBalancer> for SimpleLoadBalancer<Settings> {
     fn from(found: LoadBalancer) -> Self {
         let member = |target: Wrapped<ServerId>| target.object.id.to_string().into();
         let members = found.targets.into_iter().map(member).collect();
-        let settings = settings(&found.load_balancer_type.name, found.services);
+        let settings = settings(&found.size.name, found.services);
         Self {
             id: found.id.to_string().into(),
             owner: found.labels,
@@ -121,8 +122,7 @@ impl SimpleLoadBalancers for Quarry {
         desired: &SimpleLoadBalancerSpec<Settings>,
     ) -> Result<SimpleLoadBalancer<Settings>, CloudError> {
         let new = json!({
-            "name": format!("k8s-{}", mark.uid),
-            "labels": mark,
+            "name": format!("k8s-{}", mark.uid), "labels": mark,
             "load_balancer_type": desired.settings.whole,
         });
         let created: Wrapped<LoadBalancer> = self

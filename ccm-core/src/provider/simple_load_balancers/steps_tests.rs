@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    k8s::{NodeView, ServiceView},
+    k8s::{LbStatus, NodeView, ServiceView},
     provider::{
         FieldError, LbSupport,
         simple_load_balancers::{OwnershipTags, SimpleLoadBalancer},
@@ -84,7 +84,7 @@ proptest! {
         let mut current = observed.clone();
         for (index, step) in steps.iter().enumerate() {
             prop_assert_eq!(&plan_steps(&current, &desired)[..], &steps[index..]);
-            record_step(&mut current, step.clone());
+            record_step(&mut current, step);
         }
         prop_assert_eq!(current, desired);
     }
@@ -241,8 +241,8 @@ async fn the_deletion_of_a_locked_load_balancer_is_pending() {
         namespace: "default".into(),
         name: "web".into(),
         class: None,
-        annotations: Default::default(),
-        status: Default::default(),
+        annotations: BTreeMap::new(),
+        status: LbStatus::default(),
         last_observed: None,
     };
     let owner = OwnershipTags {

@@ -274,7 +274,7 @@ impl QuarryState {
     /// Creates a running server.
     pub(crate) fn add_server(&mut self, name: &str) -> u64 {
         let id = self.number();
-        let private_ip = Ipv4Addr::from_bits(u32::from(Ipv4Addr::new(172, 16, 0, 0)) + id as u32);
+        let private_ip = address_in(Ipv4Addr::new(172, 16, 0, 0), id);
         self.servers
             .insert(id, Server { name: name.to_owned(), status: "running", private_ip });
         id
@@ -372,7 +372,7 @@ impl QuarryState {
         }
         check_type(&new.load_balancer_type)?;
         let id = self.number();
-        let address = Ipv4Addr::from_bits(u32::from(Ipv4Addr::new(198, 18, 0, 0)) + id as u32);
+        let address = address_in(Ipv4Addr::new(198, 18, 0, 0), id);
         let balancer = LoadBalancer {
             name: new.name,
             labels: new.labels,
@@ -494,6 +494,11 @@ enum ServerKind {
 #[serde(deny_unknown_fields)]
 struct ServerRef {
     id: u64,
+}
+
+/// Returns the address with this number in a network.
+fn address_in(network: Ipv4Addr, number: u64) -> Ipv4Addr {
+    Ipv4Addr::from_bits(network.to_bits() + u32::try_from(number).unwrap())
 }
 
 fn check_type(name: &str) -> Result<(), ApiRejection> {

@@ -11,6 +11,7 @@ use ccm_core::{provider::prelude::*, write_gate::WriteGate};
 use ccm_testkit::conformance::{FaultyCloud, check_load_balancers, check_routes};
 use http::{Request, Response};
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use crate::{FEW, MANY, adapter::QuarryAdapter};
 
@@ -139,7 +140,7 @@ async fn a_server_that_one_listing_lacks_keeps_its_route() {
     for (complete, broken) in [(2, false), (0, true)] {
         let stage = QuarryAdapter::new(MANY);
         let node = Arc::new(FaultyCloud::add_node(&stage, "a").await.unwrap());
-        let op = Op::new("blue", Default::default(), WriteGate::always_open());
+        let op = Op::new("blue", CancellationToken::new(), WriteGate::always_open());
         let change = RouteChange::Create {
             node: node.clone(),
             destination: "10.0.1.0/24".parse().unwrap(),
