@@ -100,6 +100,11 @@ impl ServiceView {
         format!("{}/{}", self.namespace, self.name)
     }
 
+    /// Returns the value of an annotation.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.get(key).map(|value| &**value)
+    }
+
     /// Returns true if the Service has the load balancer finalizer.
     pub fn has_finalizer(&self) -> bool {
         self.finalizers

@@ -204,7 +204,7 @@ pub(crate) use error::MAX_RETRY_AFTER;
 pub use error::{CloudError, ErrorKind};
 pub use instances::{
     BatchLimits, InstanceMetadata, InstanceQuery, InstanceStatus, Instances, MetadataScope,
-    PowerState,
+    PowerState, is_canonical_number,
 };
 pub use inventory::{Inventory, OwnedObject, Owner};
 pub use load_balancer::{
@@ -222,6 +222,16 @@ use crate::{
     k8s::{EndpointSliceView, NodeFields, NodeView, ServiceView},
     write_gate::WriteGate,
 };
+
+/// The operations of a provider whose routes are [`simple_routes`] and whose load balancers are
+/// [`simple_load_balancers`], for [`CloudProvider::mutation_operations`].
+pub const SIMPLE_OPERATIONS: &[&str] = &[
+    simple_routes::CREATE,
+    simple_routes::DELETE,
+    simple_load_balancers::CREATE,
+    simple_load_balancers::CHANGE,
+    simple_load_balancers::DELETE,
+];
 
 /// A cloud provider.
 ///

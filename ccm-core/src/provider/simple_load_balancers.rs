@@ -44,8 +44,11 @@ pub trait SimpleLoadBalancers: Send + Sync {
     /// sets and explicit defaults, because they are compared with the observed settings.
     type Settings: Clone + PartialEq + Hash + Send + Sync;
 
-    /// Returns the features that the load balancers support. The result must not change.
-    fn support(&self) -> LbSupport;
+    /// Returns the features that the load balancers support. The result must not change. The
+    /// default is TCP with one address family and without source ranges.
+    fn support(&self) -> LbSupport {
+        LbSupport::default()
+    }
 
     /// Returns the property of nodes from which [`member`](Self::member) derives. The result must
     /// not change. The default is [`NodeTarget::Address`].
@@ -98,7 +101,8 @@ pub trait SimpleLoadBalancers: Send + Sync {
     ) -> Result<SimpleLoadBalancer<Self::Settings>, CloudError>;
 
     /// Starts the deletion of a load balancer, whatever its status. It counts as deleted when it is
-    /// no longer listed.
+    /// no longer listed. After [`ErrorKind::Conflict`] (it is locked) the deletion is pending and
+    /// started again later.
     async fn delete_load_balancer(
         &self,
         op: &Op,
@@ -405,9 +409,16 @@ async fn delete_and_wait<T: SimpleLoadBalancers>(
         return Ok(Progress::Done);
     };
     if observed.status != ProvisioningStatus::Deleting {
-        cloud
-            .delete_load_balancer(op, Mutation::new(DELETE, &*observed.id), &observed.id)
-            .await?;
+        let mutation = Mutation::new(DELETE, &*observed.id);
+        match cloud.delete_load_balancer(op, mutation, &observed.id).await {
+            // An earlier change runs on, or somebody else changes the load balancer.
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                let after = error.retry_after().unwrap_or_else(|| op.poll_interval());
+                let reason = format!("load balancer {} is locked: {}", observed.id, error.chain());
+                return Ok(Progress::Pending { after, reason: reason.into() });
+            }
+            result => result?,
+        }
     }
     Ok(Progress::pending(op, format!("load balancer {} is being deleted", observed.id)))
 }

@@ -27,7 +27,8 @@ pub trait SimpleRoutes: Send + Sync {
     /// 8.
     ///
     /// Return 1 if the cloud locks the network during a change. The framework then sends one change
-    /// after the other, and none while one is pending or the network is locked.
+    /// after the other, and none while one is pending or the network is locked, which is an error
+    /// of kind [`ErrorKind::Conflict`].
     fn concurrent_changes(&self) -> NonZeroUsize {
         const DEFAULT: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
         DEFAULT
@@ -78,7 +79,10 @@ pub struct SimpleRoute {
     pub destination: IpNet,
     /// The identifier of its target, as [`SimpleRoutes::target`] returns it.
     pub target: Box<str>,
-    /// True if its target no longer exists.
+    /// True if its target no longer exists. If the cloud does not say so, compare the targets with
+    /// its instances. A listing with numbered pages can lack one that exists
+    /// ([`RestClient::list`](super::rest::RestClient::list)), and the framework replaces a broken
+    /// route.
     pub broken: bool,
 }
 
@@ -134,7 +138,8 @@ impl<T: SimpleRoutes> Routes for T {
 }
 
 /// Sends one change after the other. If one is pending or finds the network locked, those after it
-/// wait.
+/// wait. A conflict with an existing route, such as that of another node with the same pod network,
+/// is no lock: only this change waits.
 async fn apply_serially<T: SimpleRoutes + ?Sized>(
     cloud: &T,
     op: &Op,
@@ -145,7 +150,7 @@ async fn apply_serially<T: SimpleRoutes + ?Sized>(
     let mut busy: Option<Progress> = None;
     for change in changes {
         let prepared = prepare(cloud, existing, change);
-        let Ok(PreparedChange::Send(_)) = &prepared else {
+        let Ok(PreparedChange::Send(request)) = &prepared else {
             results.push(send(cloud, op, prepared).await);
             continue;
         };
@@ -153,14 +158,18 @@ async fn apply_serially<T: SimpleRoutes + ?Sized>(
             results.push(Ok(busy.clone()));
             continue;
         }
-        let result = match send(cloud, op, prepared).await {
-            Err(error) if error.kind() == ErrorKind::Conflict => Ok(Progress::Pending {
-                after: error.retry_after().unwrap_or_else(|| op.poll_interval()),
-                reason: error.chain().into(),
-            }),
-            result => result,
+        let conflicts_with_route = request.has_conflicting_route(existing);
+        let (result, locked) = match send(cloud, op, prepared).await {
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                let after = error.retry_after().unwrap_or_else(|| op.poll_interval());
+                let pending = Progress::Pending { after, reason: error.chain().into() };
+                (Ok(pending), !conflicts_with_route)
+            }
+            result => (result, true),
         };
-        if let Ok(Progress::Pending { after, reason }) = &result {
+        if let Ok(Progress::Pending { after, reason }) = &result
+            && locked
+        {
             let reason = format!("it waits for an earlier change: {reason}");
             busy = Some(Progress::Pending { after: *after, reason: reason.into() });
         }
@@ -182,7 +191,7 @@ async fn apply_change<T: SimpleRoutes + ?Sized>(
 enum PreparedChange<'a> {
     /// Nothing is to be done.
     Done,
-    /// The node's identifier is not known yet.
+    /// The node's identifier as a target is not known yet.
     NoTarget(&'a NodeView),
     /// A request is needed.
     Send(RouteRequest<'a>),
@@ -192,6 +201,18 @@ enum PreparedChange<'a> {
 enum RouteRequest<'a> {
     Create { destination: IpNet, target: &'a str },
     Delete(&'a SimpleRoute),
+}
+
+impl RouteRequest<'_> {
+    /// Returns true if it creates a route to a destination that has one.
+    fn has_conflicting_route(&self, existing: &[SimpleRoute]) -> bool {
+        let Self::Create { destination, .. } = self else {
+            return false;
+        };
+        existing
+            .iter()
+            .any(|route| route.destination.trunc() == *destination)
+    }
 }
 
 /// Compares a change with the existing routes.
@@ -236,9 +257,10 @@ async fn send<T: SimpleRoutes + ?Sized>(
 ) -> Result<Progress, CloudError> {
     match change? {
         PreparedChange::Done => Ok(Progress::Done),
-        PreparedChange::NoTarget(node) => {
-            Ok(Progress::pending(op, format!("node {} has no provider ID yet", node.name)))
-        }
+        PreparedChange::NoTarget(node) => Ok(Progress::pending(
+            op,
+            format!("node {} cannot be the target of a route yet", node.name),
+        )),
         PreparedChange::Send(RouteRequest::Create { destination, target }) => {
             let mutation = Mutation::new(CREATE, format!("{destination} to {target}"));
             cloud.create_route(op, mutation, destination, target).await

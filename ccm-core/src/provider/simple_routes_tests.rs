@@ -92,9 +92,9 @@ fn delete(id: &str, third: u8) -> RouteChange {
     })
 }
 
-fn busy(seconds: u64) -> Result<Progress, CloudError> {
+fn busy(seconds: u64) -> Progress {
     let after = Duration::from_secs(seconds);
-    Ok(Progress::Pending { after, reason: "it runs on".into() })
+    Progress::Pending { after, reason: "it runs on".into() }
 }
 
 /// Writes results as words.
@@ -132,7 +132,7 @@ async fn what_is_there_already_needs_no_request() {
             "done",
             "done",
             "done",
-            "1s: node c has no provider ID yet",
+            "1s: node c cannot be the target of a route yet",
             "bad provider ID",
         ];
         assert_eq!(words(&results), expected, "serial: {serial}");
@@ -154,7 +154,7 @@ async fn a_broken_route_is_created_anew() {
 async fn a_cloud_with_one_lock_gets_one_change_at_a_time() {
     let locked = CloudError::new(ErrorKind::Conflict, "locked");
     let answers = [
-        (busy(3), "3s: it runs on", "3s: it waits for an earlier change: it runs on"),
+        (Ok(busy(3)), "3s: it runs on", "3s: it waits for an earlier change: it runs on"),
         (
             Err(locked.clone().with_retry_after(Duration::from_secs(7))),
             "7s: locked",
@@ -180,6 +180,25 @@ async fn a_cloud_with_one_lock_gets_one_change_at_a_time() {
     let a = node("a", Some("i-a"));
     let results = cloud.apply(&op(), &[create(&a, 2), create(&a, 3)]).await;
     assert_eq!(words(&results), ["no", "no"]);
+    assert_eq!(cloud.requests.lock().len(), 2);
+}
+
+/// Two nodes with the same pod network must not keep the other nodes from their routes.
+#[tokio::test]
+async fn a_conflict_with_an_existing_route_is_no_lock() {
+    let taken = CloudError::new(ErrorKind::Conflict, "10.0.1.0/24 has a route");
+    let cloud = FakeCloud {
+        serial: true,
+        answer: Some(Err(taken)),
+        ..FakeCloud::default()
+    };
+    *cloud.routes.lock() = vec![existing("r1", 1, "i-a")];
+    let b = node("b", Some("i-b"));
+    let changes = [create(&b, 1), create(&b, 2), create(&b, 3)];
+    let results = cloud.apply(&op(), &changes).await;
+    let first = "1s: 10.0.1.0/24 has a route";
+    let later = "1s: it waits for an earlier change: 10.0.1.0/24 has a route";
+    assert_eq!(words(&results), [first, first, later]);
     assert_eq!(cloud.requests.lock().len(), 2);
 }
 

@@ -78,10 +78,7 @@ impl SimpleLoadBalancers for Meadow {
 
     fn settings(&self, service: &ServiceView) -> Result<Settings, Vec<FieldError>> {
         let mut mistakes = Vec::new();
-        let size = service
-            .annotations
-            .get(SIZE)
-            .map_or("small", |size| &**size);
+        let size = service.annotation(SIZE).unwrap_or("small");
         if !matches!(size, "small" | "large") {
             mistakes.push(FieldError::new(SIZE, format!("{size:?} is neither small nor large")));
         }

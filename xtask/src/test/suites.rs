@@ -85,7 +85,7 @@ const ALL_OF_IT: &[&str] = &[];
 const EXPLORATIONS: &[&str] = &["explore", "--skip", "planted"];
 
 /// Suites that need no SDK, the longest first, so that none runs alone at the end.
-pub(super) static ALL: [Suite; 29] = [
+pub(super) static ALL: [Suite; 30] = [
     Suite::new(
         "ccm-openstack",
         "lib",
@@ -130,6 +130,11 @@ pub(super) static ALL: [Suite; 29] = [
     .full(ALL_OF_IT)
     .nightly(ALL_OF_IT),
     Suite::new("ccm-meadow", "conformance", "the provider of the guide in the conformance kit, with planted bugs"),
+    Suite::new(
+        "ccm-quarry",
+        "conformance",
+        "the provider of a cloud whose changes run on in the conformance kit, with planted bugs",
+    ),
     Suite::new("ccm-aws", "lib", "the AWS provider on an in-memory AWS; faults at each call; planted bugs are found")
         .full(&["explore", "conformance_tests", "counts", "--skip", "planted"])
         .nightly(EXPLORATIONS),

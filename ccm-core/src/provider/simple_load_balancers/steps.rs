@@ -54,8 +54,13 @@ pub trait LoadBalancerSteps:
     /// The settings of a listener.
     type Listener: Clone + PartialEq + Send + Sync;
 
-    /// Applies one step to a load balancer, through [`Op::mutate`] with this mutation. Must succeed
-    /// if it was applied already. Returns [`Progress::Pending`] if the cloud completes it later.
+    /// Applies one step to a load balancer, through [`Op::mutate`] with this mutation. If it was
+    /// applied already, must succeed or return [`ErrorKind::Conflict`]. Returns
+    /// [`Progress::Pending`] if the cloud completes it later.
+    ///
+    /// # Errors
+    /// Must return [`ErrorKind::Conflict`] if the load balancer is locked. The update is then
+    /// pending, and the next call reads the load balancer again.
     async fn apply_step(
         &self,
         op: &Op,
@@ -139,7 +144,7 @@ pub async fn update_in_steps<T: LoadBalancerSteps + ?Sized>(
             .apply_step(op, mutation, &observed.id, step.clone())
             .await
         {
-            Ok(Progress::Done) => record_step(&mut observed.current, step),
+            Ok(Progress::Done) => record_step(&mut observed.current, &step),
             Ok(Progress::Pending { .. }) => {
                 observed.status = ProvisioningStatus::Pending;
                 return Ok(observed);
@@ -158,18 +163,18 @@ pub async fn update_in_steps<T: LoadBalancerSteps + ?Sized>(
 /// Updates the observed state after a step.
 fn record_step<W: Clone, L: Clone>(
     observed: &mut SimpleLoadBalancerSpec<SteppedSettings<W, L>>,
-    step: LoadBalancerStep<'_, W, L>,
+    step: &LoadBalancerStep<'_, W, L>,
 ) {
     let SimpleLoadBalancerSpec { settings, members } = observed;
     match step {
-        LoadBalancerStep::ChangeWhole(whole) => settings.whole = whole.clone(),
+        LoadBalancerStep::ChangeWhole(whole) => settings.whole = (*whole).clone(),
         LoadBalancerStep::AddListener(key, listener)
         | LoadBalancerStep::ChangeListener(key, listener) => {
-            settings.listeners.insert(key, listener.clone());
+            settings.listeners.insert(*key, (*listener).clone());
         }
-        LoadBalancerStep::RemoveListener(key) => drop(settings.listeners.remove(&key)),
-        LoadBalancerStep::AddMember(id) => drop(members.insert(id.into())),
-        LoadBalancerStep::RemoveMember(id) => drop(members.remove(id)),
+        LoadBalancerStep::RemoveListener(key) => drop(settings.listeners.remove(key)),
+        LoadBalancerStep::AddMember(id) => drop(members.insert((*id).into())),
+        LoadBalancerStep::RemoveMember(id) => drop(members.remove(*id)),
     }
 }
 

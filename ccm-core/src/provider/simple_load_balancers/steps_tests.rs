@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    k8s::{NodeView, ServiceView},
+    k8s::{LbStatus, NodeView, ServiceView},
     provider::{
         FieldError, LbSupport,
         simple_load_balancers::{OwnershipTags, SimpleLoadBalancer},
@@ -84,7 +84,7 @@ proptest! {
         let mut current = observed.clone();
         for (index, step) in steps.iter().enumerate() {
             prop_assert_eq!(&plan_steps(&current, &desired)[..], &steps[index..]);
-            record_step(&mut current, step.clone());
+            record_step(&mut current, step);
         }
         prop_assert_eq!(current, desired);
     }
@@ -95,6 +95,9 @@ proptest! {
 struct FakeCloud {
     answers: Mutex<Vec<Result<Progress, CloudError>>>,
     steps: Mutex<usize>,
+    /// The load balancers, and the answer to a deletion, if not "done".
+    listed: Vec<SimpleLoadBalancer<SteppedSettings<u8, u8>>>,
+    deletion: Option<CloudError>,
 }
 
 #[async_trait]
@@ -118,7 +121,7 @@ impl SimpleLoadBalancers for FakeCloud {
         _: &Op,
         _: Option<&str>,
     ) -> Result<Vec<SimpleLoadBalancer<Self::Settings>>, CloudError> {
-        Ok(Vec::new())
+        Ok(self.listed.clone())
     }
 
     async fn create_load_balancer(
@@ -142,7 +145,7 @@ impl SimpleLoadBalancers for FakeCloud {
     }
 
     async fn delete_load_balancer(&self, _: &Op, _: Mutation, _: &str) -> Result<(), CloudError> {
-        Ok(())
+        self.deletion.clone().map_or(Ok(()), Err)
     }
 }
 
@@ -226,4 +229,41 @@ async fn a_created_load_balancer_gets_what_it_lacks() {
     let outcome = cloud.ensure(&op, &want, ReadMode::Cached).await;
     assert!(matches!(outcome.result, Ok(Progress::Done)), "{:?}", outcome.result);
     assert_eq!(*cloud.steps.lock(), 2, "a listener and a member");
+}
+
+/// A deletion meets a load balancer that is locked, because an earlier change runs on.
+#[tokio::test]
+async fn the_deletion_of_a_locked_load_balancer_is_pending() {
+    use crate::provider::{LbRef, LoadBalancers};
+    let op = Op::new("blue", CancellationToken::new(), WriteGate::always_open());
+    let reference = LbRef {
+        uid: "u1".into(),
+        namespace: "default".into(),
+        name: "web".into(),
+        class: None,
+        annotations: BTreeMap::new(),
+        status: LbStatus::default(),
+        last_observed: None,
+    };
+    let owner = OwnershipTags {
+        cluster: "blue".into(),
+        uid: "u1".into(),
+        ..OwnershipTags::default()
+    };
+    let locked = CloudError::new(ErrorKind::Conflict, "423 Locked");
+    let minute = Duration::from_secs(60);
+    let pending = |after, reason: &str| Ok(Progress::Pending { after, reason: reason.into() });
+    let is_locked = "load balancer lb is locked: 423 Locked";
+    let answers = [
+        (None, pending(Duration::from_secs(1), "load balancer lb is being deleted")),
+        (Some(locked.clone()), pending(Duration::from_secs(1), is_locked)),
+        (Some(locked.with_retry_after(minute)), pending(minute, is_locked)),
+        (Some(CloudError::transient("no")), Err("no".to_owned())),
+    ];
+    for (deletion, expected) in answers {
+        let listed = vec![SimpleLoadBalancer { owner: owner.clone(), ..created() }];
+        let cloud = FakeCloud { listed, deletion, ..FakeCloud::default() };
+        let deleted = cloud.delete(&op, &reference).await;
+        assert_eq!(deleted.map_err(|error| error.to_string()), expected);
+    }
 }

@@ -24,12 +24,15 @@ const TYPE: &str = "quarry.example/load-balancer-type";
 /// The networks of the two clusters.
 const NETWORK: u64 = 1_000_001;
 const OTHER_NETWORK: u64 = 1_000_002;
+const COMPLETION: Duration = Duration::from_millis(400);
 
 /// A cloud and the way to it.
 #[derive(Clone)]
 pub(crate) struct QuarryAdapter {
     pub(crate) cloud: Cloud,
     transport: Arc<dyn Transport>,
+    /// The time that actions take, unless a rule asks for another.
+    completion: Duration,
 }
 
 /// Requests that never leave the process.
@@ -47,9 +50,16 @@ impl QuarryAdapter {
     pub(crate) fn new(page: usize) -> Self {
         let cloud = Cloud::new(page);
         let transport = Arc::new(InProcess(cloud.clone()));
-        let adapter = Self { cloud, transport };
+        let adapter = Self { cloud, transport, completion: COMPLETION };
         adapter.empty();
         adapter
+    }
+
+    /// Has actions end at once, unless a rule asks for another time.
+    pub(crate) fn completing_at_once(mut self) -> Self {
+        self.completion = Duration::ZERO;
+        self.empty();
+        self
     }
 
     /// Has requests go another way.
@@ -63,12 +73,11 @@ impl QuarryAdapter {
 
     fn empty(&self) {
         self.cloud.with(|world| {
-            *world = QuarryState {
-                networks: [NETWORK, OTHER_NETWORK]
-                    .map(|id| (id, BTreeSet::new()))
-                    .into(),
-                ..QuarryState::default()
-            };
+            *world = QuarryState::default();
+            world.completion = self.completion;
+            world.networks = [NETWORK, OTHER_NETWORK]
+                .map(|id| (id, BTreeSet::new()))
+                .into();
         });
     }
 
@@ -198,7 +207,12 @@ impl FaultyCloud for QuarryAdapter {
     }
 
     async fn complete_after(&self, time: Duration) -> anyhow::Result<bool> {
-        self.cloud.with(|world| world.complete_after(time));
+        let time = if time.is_zero() {
+            self.completion
+        } else {
+            time
+        };
+        self.cloud.with(|world| world.completion = time);
         Ok(true)
     }
 

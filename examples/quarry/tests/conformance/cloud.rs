@@ -1,5 +1,5 @@
 //! Quarry itself: its REST API over a world in memory. For the provider it is a server like any
-//! other; the kit's adapter looks at the world behind it. docs/api.md describes the API.
+//! other; the kit's adapter looks at the world behind it. API.md describes it.
 //!
 //! Every change is an action that takes effect when it is completed. Until then its network or load
 //! balancer is locked.
@@ -22,8 +22,6 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 pub(crate) const TOKEN: &str = "quarry-token";
-/// The time that an action takes, unless the adapter asks for another.
-const COMPLETION: Duration = Duration::from_millis(400);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
@@ -86,7 +84,8 @@ pub(crate) struct QuarryState {
     pub(crate) networks: BTreeMap<u64, BTreeSet<Route>>,
     pub(crate) load_balancers: BTreeMap<u64, LoadBalancer>,
     actions: BTreeMap<u64, Action>,
-    completion: Option<Duration>,
+    /// The time that an action takes.
+    pub(crate) completion: Duration,
     pub(crate) next_fails: bool,
     last: u64,
 }
@@ -172,7 +171,10 @@ impl Cloud {
             }
             ("GET", ["v1", "networks", id]) => {
                 let id = number(id)?;
-                let routes = world.networks.get(&id).ok_or_else(|| absent("network", id))?;
+                let routes = world
+                    .networks
+                    .get(&id)
+                    .ok_or_else(|| absent("network", id))?;
                 Ok((200, json!({"network": {"id": id, "routes": routes}})))
             }
             ("GET", ["v1", "actions", id]) => {
@@ -215,11 +217,6 @@ impl QuarryState {
     fn number(&mut self) -> u64 {
         self.last += 1;
         self.last
-    }
-
-    /// Sets the time that actions take from now on.
-    pub(crate) fn complete_after(&mut self, time: Duration) {
-        self.completion = (!time.is_zero()).then_some(time);
     }
 
     /// Completes the actions whose time is over.
@@ -265,7 +262,7 @@ impl QuarryState {
         let id = self.number();
         let action = Action {
             resource,
-            done_at: Instant::now() + self.completion.unwrap_or(COMPLETION),
+            done_at: Instant::now() + self.completion,
             effect: Some(effect),
             fails: std::mem::take(&mut self.next_fails),
         };
@@ -277,16 +274,14 @@ impl QuarryState {
     /// Creates a running server.
     pub(crate) fn add_server(&mut self, name: &str) -> u64 {
         let id = self.number();
-        let private_ip = Ipv4Addr::from_bits(u32::from(Ipv4Addr::new(172, 16, 0, 0)) + id as u32);
+        let private_ip = address_in(Ipv4Addr::new(172, 16, 0, 0), id);
         self.servers
             .insert(id, Server { name: name.to_owned(), status: "running", private_ip });
         id
     }
 
     pub(crate) fn server(&mut self, name: &str) -> Option<&mut Server> {
-        self.servers
-            .values_mut()
-            .find(|server| server.name == name)
+        self.servers.values_mut().find(|server| server.name == name)
     }
 
     fn list_servers(&self, query: &Query) -> Vec<Value> {
@@ -332,9 +327,9 @@ impl QuarryState {
             .filter_map(|term| term.split_once('='))
             .collect();
         let fits = |balancer: &LoadBalancer| {
-            wanted.iter().all(|(key, value)| {
-                balancer.labels.get(*key).map(String::as_str) == Some(*value)
-            })
+            wanted
+                .iter()
+                .all(|(key, value)| balancer.labels.get(*key).map(String::as_str) == Some(*value))
         };
         self.load_balancers
             .iter()
@@ -377,7 +372,7 @@ impl QuarryState {
         }
         check_type(&new.load_balancer_type)?;
         let id = self.number();
-        let address = Ipv4Addr::from_bits(u32::from(Ipv4Addr::new(198, 18, 0, 0)) + id as u32);
+        let address = address_in(Ipv4Addr::new(198, 18, 0, 0), id);
         let balancer = LoadBalancer {
             name: new.name,
             labels: new.labels,
@@ -501,6 +496,11 @@ struct ServerRef {
     id: u64,
 }
 
+/// Returns the address with this number in a network.
+fn address_in(network: Ipv4Addr, number: u64) -> Ipv4Addr {
+    Ipv4Addr::from_bits(network.to_bits() + u32::try_from(number).unwrap())
+}
+
 fn check_type(name: &str) -> Result<(), ApiRejection> {
     match name {
         "small" | "large" => Ok(()),
@@ -573,7 +573,8 @@ fn body<T: DeserializeOwned>(request: &Request<Bytes>) -> Result<T, ApiRejection
 }
 
 fn number(text: &str) -> Result<u64, ApiRejection> {
-    text.parse().map_err(|_| invalid(format!("{text} is no ID")))
+    text.parse()
+        .map_err(|_| invalid(format!("{text} is no ID")))
 }
 
 fn invalid(why: impl Into<String>) -> ApiRejection {

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, pin::pin, sync::Arc, task::Poll, time::Duration
 
 use ccm_core::{
     k8s::NodeView,
-    provider::{CloudError, CloudProvider, ErrorKind, Progress, RouteChange},
+    provider::{CloudError, CloudProvider, ErrorKind, Progress, RouteChange, Routes},
     write_gate::WriteGate,
 };
 use futures::future::join_all;
@@ -503,10 +503,7 @@ pub(super) async fn concurrent_use(ctx: &RouteRuleContext<'_>) -> Verdict {
     check_all_succeeded(&answers)
         .map_err(|observed| Problem::Blocked(ids::FAILURE_SPOILS_NOTHING, observed))?;
     let before = ctx.snapshot().await?;
-    let limits = provider
-        .routes()
-        .map(|routes| routes.limits())
-        .unwrap_or_default();
+    let limits = provider.routes().map(Routes::limits).unwrap_or_default();
     let mut batches = Vec::new();
     for _ in 0..CONCURRENT_BATCHES.min(limits.max_in_flight.get()) {
         batches.push(Batch::new(ctx, &provider).await?);
