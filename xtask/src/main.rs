@@ -16,6 +16,7 @@ mod image;
 mod licenses;
 mod lint;
 mod notices;
+mod openstack_real;
 mod process;
 mod program;
 mod python;
