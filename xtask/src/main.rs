@@ -22,6 +22,7 @@ mod markdown;
 mod machine;
 mod nodes;
 mod notices;
+mod openstack_real;
 mod process;
 mod program;
 mod python;

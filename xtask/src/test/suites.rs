@@ -85,7 +85,7 @@ const ALL_OF_IT: &[&str] = &[];
 const EXPLORATIONS: &[&str] = &["explore", "--skip", "planted"];
 
 /// Suites that need no SDK, the longest first, so that none runs alone at the end.
-pub(super) static ALL: [Suite; 30] = [
+pub(super) static ALL: [Suite; 31] = [
     Suite::new(
         "ccm-openstack",
         "lib",
@@ -159,6 +159,12 @@ pub(super) static ALL: [Suite; 30] = [
     Suite::new("ccm-testkit", "lib", "the embedded API server, the conformance kit and the explorer themselves"),
     Suite::new("ccm-openstack", "takeover", "swap from upstream's OpenStack manager to ours, and back")
         .nightly(ALL_OF_IT),
+    Suite::new(
+        "ccm-openstack",
+        "real_services",
+        "the OpenStack manager on OpenStack's own services, and beside upstream's there",
+    )
+    .nightly(ALL_OF_IT),
     Suite::new("ccm-mock", "lib", "the scriptable cloud"),
     Suite::new("openstack-api", "lib", "the types that the provider and the local cloud share"),
     Suite::new("ccm-realcluster", "lib", "how a real cluster is started"),
