@@ -17,9 +17,9 @@ mod image;
 mod licenses;
 mod lint;
 mod linter;
-mod markdown;
 #[path = "../../tests/realcluster/src/machine.rs"]
 mod machine;
+mod markdown;
 mod nodes;
 mod notices;
 mod openstack_real;

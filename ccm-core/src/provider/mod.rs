@@ -215,7 +215,7 @@ pub use load_balancer::{
 pub use mutation::{Mutation, MutationResponse};
 pub use operation::{EventSink, EventType, Op};
 pub use rate_limiter::{Rate, RateLimiter};
-pub use routes::{Route, RouteChange, RouteLimits, Routes};
+pub use routes::{Route, RouteChange, RouteLimits, Routes, UNINITIALIZED_NODE_DELAY};
 pub(crate) use throttle::Throttle;
 
 use crate::{

@@ -1,6 +1,6 @@
 //! Routes to the pod networks of Nodes.
 
-use std::{num::NonZeroUsize, sync::Arc};
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use ipnet::IpNet;
@@ -37,6 +37,10 @@ pub trait Routes: Send + Sync {
     /// no failure: it causes no event until it has been pending for ten minutes.
     async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<Progress, CloudError>>;
 }
+
+/// The delay of [`Progress::Pending`] for the route of a node that has no provider ID or address yet.
+/// The node's next change repeats the creation before that.
+pub const UNINITIALIZED_NODE_DELAY: Duration = Duration::from_secs(300);
 
 /// The limits for changes of routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

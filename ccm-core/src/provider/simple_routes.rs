@@ -8,6 +8,7 @@ use std::{collections::HashMap, num::NonZeroUsize, sync::Arc};
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use ipnet::IpNet;
+use rand::RngExt;
 
 use super::{
     CloudError, ErrorKind, Mutation, Op, Progress, Route, RouteChange, RouteLimits, Routes,
@@ -124,7 +125,8 @@ impl<T: SimpleRoutes> Routes for T {
         };
         let concurrent = self.concurrent_changes();
         if concurrent == NonZeroUsize::MIN {
-            return apply_serially(self, op, &existing, changes).await;
+            let first = rand::rng().random_range(0..changes.len().max(1));
+            return apply_serially(self, op, &existing, changes, first).await;
         }
         let requests: Vec<_> = changes
             .iter()
@@ -140,15 +142,20 @@ impl<T: SimpleRoutes> Routes for T {
 /// Sends one change after the other. If one is pending or finds the network locked, those after it
 /// wait. A conflict with an existing route, such as that of another node with the same pod network,
 /// is no lock: only this change waits.
+///
+/// Begins with the change at `first` and goes on at the beginning of the batch. If that differs from
+/// call to call, a change that never succeeds does not keep all others waiting.
 async fn apply_serially<T: SimpleRoutes + ?Sized>(
     cloud: &T,
     op: &Op,
     existing: &[SimpleRoute],
     changes: &[RouteChange],
+    first: usize,
 ) -> Vec<Result<Progress, CloudError>> {
+    let (before, from_first) = changes.split_at(first.min(changes.len()));
     let mut results = Vec::with_capacity(changes.len());
     let mut busy: Option<Progress> = None;
-    for change in changes {
+    for change in from_first.iter().chain(before) {
         let prepared = prepare(cloud, existing, change);
         let Ok(PreparedChange::Send(request)) = &prepared else {
             results.push(send(cloud, op, prepared).await);
@@ -175,6 +182,8 @@ async fn apply_serially<T: SimpleRoutes + ?Sized>(
         }
         results.push(result);
     }
+    // The results are in the order of the changes.
+    results.rotate_right(before.len());
     results
 }
 

@@ -13,7 +13,7 @@ use crate::{
     config::controller_names::CLOUD_NODE_LIFECYCLE,
     explain::{
         AttemptLog, Cause, ExplainTime, ExplainedAbsence, ExplainedCause, Explainer,
-        InstanceAnswer, NodeExplanation,
+        InstanceAnswer, NodeExplanation, cloud_cause,
     },
     k8s::NodeView,
     provider::{
@@ -119,8 +119,18 @@ pub(super) fn lifecycle_cause(
         Some(AnswerContent::NotFound) if node.provider_id.is_none() => {
             (Cause::NeverInitialised, "it has neither a provider ID nor the uninitialized taint")
         }
+        Some(AnswerContent::NotFound) => (
+            Cause::AbsenceNotConfirmed,
+            "the cloud did not find its instance when it was last asked",
+        ),
+        Some(AnswerContent::Found(PowerState::Terminated)) => {
+            (Cause::InstanceNotFound, "its instance is terminated")
+        }
         Some(AnswerContent::Found(_)) => {
             (Cause::KubeletNotReady, "its instance exists and is not shut down")
+        }
+        Some(AnswerContent::Failed(error)) => {
+            (cloud_cause(error), "the cloud was asked about its instance and did not answer")
         }
         _ => (Cause::KubeletNotReady, "the cloud has not been asked about its instance since"),
     };

@@ -21,8 +21,11 @@ const BACKOFF: Backoff = Backoff {
 /// The back-off after an error that only a person can fix. It ends early when the node changes, or
 /// when a route is deleted after a quota was exceeded.
 const LONG_BACKOFF: Duration = Duration::from_secs(300);
-/// The minimum delay before a pending change is repeated, if the provider asks for less.
-const MIN_PENDING_DELAY: Duration = Duration::from_secs(1);
+/// The bounds of the delay before a pending change is repeated, if the provider asks for less. In
+/// between, it is as long as the change has been pending.
+const PENDING_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+/// The delay once a change has been pending for too long.
+const SLOW_DELAY: Duration = Duration::from_secs(60);
 /// The number of consecutive failures after which a transient error is reported by an event of the
 /// node.
 const FAILURES_BEFORE_EVENT: u32 = 3;
@@ -77,8 +80,10 @@ pub(crate) struct UnfinishedChange {
     /// The time of the last attempt.
     pub(crate) at: Duration,
     pub(crate) retry_at: Duration,
-    /// The reason of the last event.
+    /// The reason of the last event about a failure.
     reported_reason: Option<&'static str>,
+    /// True after an event said that the change has been pending for too long.
+    reported_slow: bool,
 }
 
 /// The outcome of the last attempt of a change that is not done.
@@ -186,19 +191,28 @@ impl ChangeBackoff {
         reason: &str,
         now: Duration,
     ) -> Option<&'static str> {
-        let needs_event = self.needs_event(&key, FAILED_TO_CREATE);
+        let needs_event = match &key {
+            ChangeKey::Create(uid, _) => self.for_node(uid).all(|change| !change.reported_slow),
+            ChangeKey::Delete(..) => false,
+        };
         let since = match self.0.get(&key).map(|change| &change.last) {
             Some(ChangeOutcome::Pending { since, .. }) => *since,
             _ => now,
         };
         let last = ChangeOutcome::Pending { since, reason: reason.into() };
+        // The failures before stay counted, because an action may be accepted and fail each time.
         let change = self.record(key, last, now);
-        change.failures = 0;
-        change.retry_at = now + after.max(MIN_PENDING_DELAY);
-        if !needs_event || change.is_pending(now) {
+        let waited = now.saturating_sub(since);
+        let growing = waited.clamp(PENDING_DELAY.0, PENDING_DELAY.1);
+        if change.is_pending(now) {
+            change.retry_at = now + after.max(growing);
             return None;
         }
-        change.reported_reason = Some(FAILED_TO_CREATE);
+        change.retry_at = now + after.max(SLOW_DELAY);
+        if !needs_event {
+            return None;
+        }
+        change.reported_slow = true;
         Some(FAILED_TO_CREATE)
     }
 
@@ -215,6 +229,7 @@ impl ChangeBackoff {
             at: now,
             retry_at: now,
             reported_reason: None,
+            reported_slow: false,
         });
         change.last = last;
         change.at = now;
@@ -335,24 +350,25 @@ mod tests {
     #[test]
     fn a_pending_change_is_no_failure_until_it_has_taken_too_long() {
         let mut changes = ChangeBackoff::default();
-        changes.record_failure(key("a"), &error(ErrorKind::Transient), secs(1));
         let mut told = Vec::new();
         for at in [2, 300, 601, 602, 700] {
-            let reason = changes.record_pending(key("a"), secs(5), "runs", secs(at));
-            told.push((reason, changes.is_pending(&key("a"), secs(at)), changes.failed(secs(at))));
-            assert!(changes.is_backed_off(&key("a"), secs(at + 4)), "{at}");
-            assert!(!changes.is_backed_off(&key("a"), secs(at + 5)), "{at}");
+            let reason = changes.record_pending(key("a"), secs(1), "runs", secs(at));
+            let delay = changes.next_retry().unwrap().saturating_sub(secs(at));
+            told.push((reason, changes.is_pending(&key("a"), secs(at)), delay.as_secs()));
+            assert_eq!(changes.failed(secs(at)), usize::from(at >= 602));
         }
         let slow = Some(FAILED_TO_CREATE);
-        let expected =
-            [(None, true, 0), (None, true, 0), (None, true, 0), (slow, false, 1), (None, false, 1)];
+        let expected = [
+            (None, true, 1),
+            (None, true, 15),
+            (None, true, 15),
+            (slow, false, 60),
+            (None, false, 60),
+        ];
         assert_eq!(told, expected);
-        // A failure ends the wait, and the next one begins anew.
-        changes.record_failure(key("a"), &error(ErrorKind::Transient), secs(701));
-        assert_eq!(changes.failed(secs(701)), 1);
-        assert_eq!(changes.record_pending(key("a"), Duration::ZERO, "runs", secs(702)), None);
-        assert!(changes.is_pending(&key("a"), secs(1301)));
-        assert!(changes.is_backed_off(&key("a"), secs(702)), "it is not repeated at once");
+        // An error is told although the event about the wait has the same reason.
+        let invalid = error(ErrorKind::InvalidInput);
+        assert_eq!(changes.record_failure(key("a"), &invalid, secs(701)), slow);
         // A change of the node repeats it, and its deletion is never reported.
         changes.retry_now("a");
         assert!(!changes.is_backed_off(&key("a"), secs(702)));
@@ -360,6 +376,23 @@ mod tests {
         for at in [1, 602] {
             assert_eq!(changes.record_pending(delete.clone(), secs(5), "runs", secs(at)), None);
         }
+    }
+
+    /// The cloud accepts an action each time, and it fails each time.
+    #[test]
+    fn what_is_accepted_and_fails_again_and_again_is_told_and_backs_off() {
+        let mut changes = ChangeBackoff::default();
+        let mut now = secs(1);
+        let mut told = Vec::new();
+        for _ in 0..5 {
+            assert_eq!(changes.record_pending(key("a"), secs(1), "runs", now), None);
+            now = changes.next_retry().unwrap();
+            let failure = error(ErrorKind::Transient);
+            told.push(changes.record_failure(key("a"), &failure, now));
+            now = changes.next_retry().unwrap();
+        }
+        assert_eq!(told, [None, None, Some(FAILED_TO_CREATE), None, None]);
+        assert!(now > secs(15), "{now:?}");
     }
 
     #[test]

@@ -378,7 +378,7 @@ impl RouteController {
                 RouteChange::Create { node, destination } => {
                     let create_result = match result {
                         Some(Ok(Progress::Done)) => CreateResult::Created,
-                        Some(_) if is_pending => CreateResult::Unknown,
+                        _ if is_pending => CreateResult::Pending,
                         Some(_) => CreateResult::Failed,
                         None => self.unsent_create_result(node),
                     };
@@ -386,7 +386,7 @@ impl RouteController {
                 }
                 // The creation that follows the deletion was not sent.
                 RouteChange::Delete(route) if is_pending => {
-                    create_results.insert(route.destination.trunc(), CreateResult::Unknown);
+                    create_results.insert(route.destination.trunc(), CreateResult::Pending);
                 }
                 RouteChange::Delete(_) => {}
             }

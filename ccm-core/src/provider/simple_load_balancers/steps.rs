@@ -1,6 +1,6 @@
 //! Load balancers whose listeners and members are added, changed and removed one by one.
 
-use std::{collections::BTreeMap, num::NonZeroU16};
+use std::{collections::BTreeMap, num::NonZeroU16, time::Duration};
 
 use async_trait::async_trait;
 
@@ -11,6 +11,9 @@ use crate::{
     k8s::Protocol,
     provider::{CloudError, ErrorKind, Mutation, Op, Progress},
 };
+
+/// The time for which a conflict counts as a lock of the load balancer.
+const MAX_LOCKED: Duration = Duration::from_secs(300);
 
 /// The port and the protocol of a listener.
 pub type ListenerKey = (NonZeroU16, Protocol);
@@ -95,14 +98,15 @@ pub fn plan_steps<'a, W: PartialEq, L: PartialEq>(
 ) -> Vec<LoadBalancerStep<'a, W, L>> {
     let (is, wanted) = (&observed.settings, &desired.settings);
     let mut steps = Vec::new();
-    if is.whole != wanted.whole {
-        steps.push(LoadBalancerStep::ChangeWhole(&wanted.whole));
-    }
-    // A removed listener may use what another one needs.
+    // A removed listener may use what another one needs, and must not meet wider settings.
     for key in is.listeners.keys() {
         if !wanted.listeners.contains_key(key) {
             steps.push(LoadBalancerStep::RemoveListener(*key));
         }
+    }
+    // A new or changed listener must not meet the earlier settings.
+    if is.whole != wanted.whole {
+        steps.push(LoadBalancerStep::ChangeWhole(&wanted.whole));
     }
     for (key, listener) in &wanted.listeners {
         let current = is.listeners.get(key);
@@ -149,8 +153,9 @@ pub async fn update_in_steps<T: LoadBalancerSteps + ?Sized>(
                 observed.status = ProvisioningStatus::Pending;
                 return Ok(observed);
             }
-            // An earlier change runs on, or somebody else changes the load balancer.
-            Err(error) if error.kind() == ErrorKind::Conflict => {
+            // An earlier change runs on, or somebody else changes the load balancer. If that lasts,
+            // it is another conflict, such as a port that is in use.
+            Err(error) if error.kind() == ErrorKind::Conflict && op.pending_for() < MAX_LOCKED => {
                 observed.status = ProvisioningStatus::Pending;
                 return Ok(observed);
             }

@@ -47,8 +47,8 @@ fn members_come_before_listeners_and_leave_last() {
     assert_eq!(
         describe(&observed, &desired),
         [
-            "change the settings",
             "remove listener 81/TCP",
+            "change the settings",
             "change listener 80/TCP",
             "add member c",
             "add listener 443/TCP",
@@ -205,6 +205,14 @@ async fn an_update_ends_at_the_step_that_is_not_done() {
         };
         assert_eq!((updated.status, updated.current == desired), (status, is_done));
     }
+    // A conflict that lasts is no lock.
+    let cloud = FakeCloud {
+        answers: Mutex::new(vec![Err(CloudError::new(ErrorKind::Conflict, "port in use"))]),
+        ..FakeCloud::default()
+    };
+    let late = op.clone().with_pending_for(Duration::from_secs(301));
+    let failed = update_in_steps(&cloud, &late, created(), &desired).await;
+    assert_eq!(failed.unwrap_err().to_string(), "port in use");
     // Another error ends the call.
     let cloud = FakeCloud {
         answers: Mutex::new(vec![Err(CloudError::transient("no"))]),

@@ -22,7 +22,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use ccm_core::{
     k8s::NodeView,
-    provider::{CloudError, Op, Progress, Route, RouteChange, Routes},
+    provider::{CloudError, Op, Progress, Route, RouteChange, Routes, UNINITIALIZED_NODE_DELAY},
 };
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use parking_lot::Mutex;
@@ -122,9 +122,10 @@ impl Ec2Routes {
             match result {
                 Ok(()) => Ok(Progress::Done),
                 // The node is not initialised yet. Its next change repeats this one.
-                Err(error @ RouteError::NoProviderId { .. }) => {
-                    Ok(Progress::pending(op, error.to_string()))
-                }
+                Err(error @ RouteError::NoProviderId { .. }) => Ok(Progress::Pending {
+                    after: UNINITIALIZED_NODE_DELAY,
+                    reason: error.to_string().into(),
+                }),
                 Err(error) => Err(CloudError::from(error)),
             }
         }

@@ -7,7 +7,7 @@ use std::{
 
 use ccm_core::{
     k8s::IpFamily,
-    provider::{CloudError, Op, Progress, RouteChange},
+    provider::{CloudError, Op, Progress, RouteChange, UNINITIALIZED_NODE_DELAY},
 };
 use futures::{StreamExt, stream};
 use ipnet::IpNet;
@@ -52,8 +52,8 @@ pub(super) async fn apply(
         if let RouteChange::Create { node, .. } = change
             && node.addresses.is_empty()
         {
-            let reason = format!("node {} has no addresses yet", node.name);
-            answers.push(Ok(Progress::pending(op, reason)));
+            let reason = format!("node {} has no addresses yet", node.name).into();
+            answers.push(Ok(Progress::Pending { after: UNINITIALIZED_NODE_DELAY, reason }));
             continue;
         }
         match parse_change(change) {

@@ -542,13 +542,18 @@ impl NetworkStatus {
 pub(crate) enum CreateResult {
     Created,
     Failed,
-    /// The creation is pending, or was not attempted, because the process is stopping, or because
-    /// the cloud is throttling and the node's first condition can wait.
+    /// The creation, or a deletion before it, is pending.
+    Pending,
+    /// The creation was not attempted, because the process is stopping, or because the cloud is
+    /// throttling and the node's first condition can wait.
     Unknown,
 }
 
 /// Returns the status of a node's network, according to its plan and the results of the creations;
-/// `None` if a result is unknown or pending, and the condition is to stay as it is.
+/// `None` if the condition is to stay as it is, because a result is unknown or pending.
+///
+/// An initialised node without the condition gets it while a route is pending, because pods would
+/// be scheduled to it without a route otherwise.
 pub(crate) fn network_status(
     plan: &NodePlan,
     create_result: impl Fn(IpNet) -> CreateResult,
@@ -558,17 +563,24 @@ pub(crate) fn network_status(
     } else {
         NetworkStatus::Ready
     };
+    let mut is_pending = false;
     for state in &plan.cidrs {
         match state {
             PodCidrState::Routed => {}
             PodCidrState::Create(destination) => match create_result(*destination) {
                 CreateResult::Created => {}
                 CreateResult::Failed => network = NetworkStatus::NotReady,
+                CreateResult::Pending => is_pending = true,
                 CreateResult::Unknown => return None,
             },
-            PodCidrState::Pending => return None,
+            PodCidrState::Pending => is_pending = true,
             PodCidrState::BackedOff | PodCidrState::Rejected => network = NetworkStatus::NotReady,
         }
+    }
+    if is_pending && network == NetworkStatus::Ready {
+        let needs_condition =
+            plan.node.network_unavailable.is_none() && !plan.node.is_uninitialized();
+        return needs_condition.then_some(NetworkStatus::NotReady);
     }
     Some(network)
 }

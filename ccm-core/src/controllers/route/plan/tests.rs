@@ -2,7 +2,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::{
-    k8s::{AddressType, NodeAddress},
+    k8s::{AddressType, NodeAddress, Taint, TaintEffect, well_known},
     provider::{CloudError, ErrorKind},
 };
 
@@ -456,6 +456,36 @@ fn what_is_pending_waits_without_a_verdict() {
     assert_eq!(late.nodes[0].cidrs, [PodCidrState::BackedOff]);
 }
 
+/// While a route is pending, only a node that has no condition gets one: pods would be scheduled to
+/// it. One that is not initialised has a taint.
+#[test]
+fn a_pending_route_leaves_the_condition_as_it_is() {
+    let states = [PodCidrState::Pending, PodCidrState::Create(net("10.244.1.0/24"))];
+    let status = |node: &NodeView, state: PodCidrState| {
+        let plan = NodePlan { node: Arc::new(node.clone()), cidrs: vec![state] };
+        network_status(&plan, |_| CreateResult::Pending)
+    };
+    let bare = node("a", &[]);
+    let with_condition = NodeView {
+        network_unavailable: Some(NodeCondition {
+            status: ConditionStatus::False,
+            reason: "RouteCreated".into(),
+        }),
+        ..(*bare).clone()
+    };
+    let taint = Taint {
+        key: well_known::TAINT_UNINITIALIZED.into(),
+        value: "true".into(),
+        effect: TaintEffect::NoSchedule,
+    };
+    let uninitialized = NodeView { taints: [taint].into(), ..(*bare).clone() };
+    for state in states {
+        assert_eq!(status(&bare, state), Some(NetworkStatus::NotReady));
+        assert_eq!(status(&with_condition, state), None);
+        assert_eq!(status(&uninitialized, state), None);
+    }
+}
+
 #[test]
 fn conditions_follow_the_routes() {
     use CreateResult::{Created, Failed, Unknown};
@@ -484,7 +514,12 @@ fn conditions_follow_the_routes() {
             Some(NetworkStatus::NotReady),
         ),
         (&[PodCidrState::Create(first), PodCidrState::Create(second)], [Failed, Unknown], None),
-        (&[PodCidrState::Routed, PodCidrState::Pending], [Created, Created], None),
+        // The node has no condition yet.
+        (
+            &[PodCidrState::Routed, PodCidrState::Pending],
+            [Created, Created],
+            Some(NetworkStatus::NotReady),
+        ),
         (
             &[PodCidrState::Routed, PodCidrState::BackedOff],
             [Created, Created],
