@@ -8,10 +8,10 @@ use ccm_core::{
     provider::FieldError,
 };
 
-use super::{SpecReader, dialect::HINT};
+use super::SpecReader;
 use crate::{
     api::elb::{Attributes, ElbProtocol, TargetType},
-    lb::spec::annotations::{self as a, Pairs, boolean},
+    lb::spec::annotations::{self as a, HINT, Pairs, boolean},
 };
 
 const CROSS_ZONE: &str = "load_balancing.cross_zone.enabled";
@@ -100,7 +100,7 @@ pub enum DeletionProtection {
 
 impl DeletionProtection {
     /// Reads the annotations in the dialect `extended`, even if the Service is invalid.
-    pub(super) fn of(annotations: &BTreeMap<Arc<str>, Arc<str>>) -> Self {
+    pub(in crate::lb) fn of(annotations: &BTreeMap<Arc<str>, Arc<str>>) -> Self {
         let Some(text) = annotations.get(&*a::ATTRIBUTES.definition.key()) else {
             return Self::Unspecified;
         };

@@ -15,17 +15,14 @@ use ccm_core::{
 
 use super::{
     DefaultsSource, DeletionProtection, ManagedService, ServiceOwnership, SpecReader,
-    annotations as a, parse_managed, service_ownership,
+    annotations::{self as a, HINT},
+    parse_managed, service_ownership,
 };
 use crate::{
     config::{AnnotationDialect, Settings},
     lb::model::DesiredLoadBalancer,
     ownership_tags::Cluster,
 };
-
-/// The end of an error about something that only the dialect `extended` supports.
-pub(super) const HINT: &str = "; the annotation \
-     service.beta.kubernetes.io/aws-load-balancer-annotation-dialect: extended turns it on";
 
 /// Maximum length of the list in a note, which has at most 1 kB.
 const MAX_LIST_LENGTH: usize = 700;

@@ -9,8 +9,8 @@ use crate::{
     api::elb::{HealthCheck, HealthPort, HealthProtocol, TargetType},
     lb::spec::{
         DefaultsSource, SpecReader,
-        annotations::{self as a, AnnotationKey},
-        dialect::{self, HINT},
+        annotations::{self as a, AnnotationKey, HINT},
+        dialect,
     },
 };
 

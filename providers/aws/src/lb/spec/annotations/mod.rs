@@ -23,6 +23,10 @@ pub(in crate::lb) use self::{
 /// Prefix of most annotations.
 pub const PREFIX: &str = "service.beta.kubernetes.io/aws-load-balancer-";
 
+/// The end of an error about something that only the dialect `extended` supports.
+pub(super) const HINT: &str = "; the annotation \
+     service.beta.kubernetes.io/aws-load-balancer-annotation-dialect: extended turns it on";
+
 /// A row of the table: one annotation, or a family with one key per port.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::lb) struct Annotation {
