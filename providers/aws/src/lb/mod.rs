@@ -244,6 +244,11 @@ impl LoadBalancers for NetworkLoadBalancers {
             ))
             .with_reason("DeletionProtected"));
         }
+        // A request for protection may have no effect, but it is never a reason to remove protection.
+        let remove_protection = DeletionProtection::of(&service.annotations)
+            != DeletionProtection::Enabled
+            && (protection == DeletionProtection::Disabled
+                || self.reconciler.scope.settings.remove_deletion_protection);
         let owner = ServiceKey {
             namespace: lb.namespace.clone(),
             name: lb.name.clone(),
@@ -259,8 +264,7 @@ impl LoadBalancers for NetworkLoadBalancers {
                         owner: &owner,
                         names: &names,
                         keep_security_groups: &keep,
-                        remove_protection: protection == DeletionProtection::Disabled
-                            || self.reconciler.scope.settings.remove_deletion_protection,
+                        remove_protection,
                     },
                 )
                 .await,

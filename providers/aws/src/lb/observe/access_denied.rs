@@ -66,7 +66,7 @@ impl AccessDeniedCache {
 
     /// Returns true if a request is known to be denied, and reports that to the Service's owner if
     /// it was not reported before.
-    fn is_denied(&self, op: &Op, owner: &ServiceKey, action: Action) -> bool {
+    pub(super) fn is_denied(&self, op: &Op, owner: &ServiceKey, action: Action) -> bool {
         let note = {
             let mut denials = self.0.lock();
             denials.retain(|_, denial| denial.at.elapsed() < CACHE_TTL);

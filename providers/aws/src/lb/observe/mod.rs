@@ -25,7 +25,7 @@ use crate::{
             LoadBalancer, TargetGroup, TargetHealth,
         },
     },
-    client::ResponseCache,
+    client::{ResponseCache, reason},
     clock::ago,
     lb::{
         model::{DesiredLoadBalancer, ServiceKey},
@@ -194,7 +194,10 @@ impl Observer {
                 self.keep_owned_groups(op, arn.as_ref(), listed, query)
                     .await?
             }
-            None => self.keep_attached_groups(op, arn.as_ref(), groups).await?,
+            None => {
+                self.keep_attached_groups(op, query.owner, arn.as_ref(), groups)
+                    .await?
+            }
         };
         let load_balancer = match found {
             Some(found) => Some(self.owned_load_balancer(query.owner, found, listeners, tags)?),
@@ -228,6 +231,11 @@ impl Observer {
             is_attached || group.name.starts_with(&prefix)
         });
         Ok(groups)
+    }
+
+    /// Returns true if the permission to read tags is known to be missing.
+    pub(in crate::lb) fn are_tags_unreadable(&self, op: &Op, owner: &ServiceKey) -> bool {
+        self.denials.is_denied(op, owner, Action::DescribeElbTags)
     }
 
     /// Reads the tags of objects; `None` without the permission for that. Upstream does not need
@@ -354,13 +362,13 @@ impl Observer {
             .read_tags(op, owner, vec![group.arn.as_str().into()])
             .await?
             .map(|tags| tags.into_values().next().unwrap_or_default());
-        let check = match &tags {
-            Some(tags) => check_owner(&self.scope.cluster, owner, tags, FoundBy::GeneratedName),
+        match &tags {
+            Some(tags) => check_owner(&self.scope.cluster, owner, tags, FoundBy::GeneratedName)
+                .map_err(|reason| name_taken("target group", name, &reason))?,
             // The name has a hash of cluster and Service.
-            None if group.load_balancers.is_empty() => Ok(()),
-            None => Err("its tags cannot be read, and a load balancer uses it".to_owned()),
-        };
-        check.map_err(|reason| name_taken("target group", name, &reason))?;
+            None if group.load_balancers.is_empty() => {}
+            None => return Err(owner_unknown("target group", name, "a load balancer uses it")),
+        }
         let targets = self.read_targets(op, &group.arn).await?;
         let attributes = self.read_group_attributes(op, owner, &group.arn).await?;
         Ok(Some(ObservedTargetGroup { resource: group, tags, attributes, targets }))
@@ -547,11 +555,13 @@ impl Observer {
         Ok(groups)
     }
 
-    /// Keeps the target groups that only the Service's load balancer uses, and reads their targets.
-    /// Their tags cannot be read, so that unused groups are left alone.
+    /// Keeps the target groups that only the Service's load balancer uses and that have the
+    /// Service's name prefix, and reads their targets. Their tags cannot be read, so that unused
+    /// groups are left alone.
     async fn keep_attached_groups(
         &self,
         op: &Op,
+        owner: &ServiceKey,
         load_balancer: Option<&LoadBalancerArn>,
         listed: Vec<TargetGroup>,
     ) -> Result<Vec<ObservedTargetGroup>, CloudError> {
@@ -559,8 +569,10 @@ impl Observer {
         let Some(load_balancer) = load_balancer else {
             return Ok(groups);
         };
+        let prefix = names::prefix(owner);
         for group in listed {
-            if *group.load_balancers == [load_balancer.clone()] {
+            let is_attached = *group.load_balancers == [load_balancer.clone()];
+            if is_attached && group.name.starts_with(&prefix) {
                 groups.push(self.read_group(op, group, None).await?);
             }
         }
@@ -665,11 +677,12 @@ impl Observer {
             return Err(name_taken("load balancer", name, "it is in another VPC"));
         }
         let found_by = FoundBy::by_name(&self.scope.cluster, owner, name);
-        let check = match tags {
-            Some(tags) => check_owner(&self.scope.cluster, owner, tags, found_by),
-            None => check_owner_by_name(owner, name),
-        };
-        check.map_err(|reason| name_taken("load balancer", name, &reason))
+        match tags {
+            Some(tags) => check_owner(&self.scope.cluster, owner, tags, found_by)
+                .map_err(|reason| name_taken("load balancer", name, &reason)),
+            None => check_owner_by_name(owner, name)
+                .map_err(|reason| owner_unknown("load balancer", name, &reason)),
+        }
     }
 }
 
@@ -695,6 +708,17 @@ pub(in crate::lb) fn name_taken(kind: &str, name: &str, reason: &str) -> CloudEr
         format!("{kind} {name} exists already and is not this Service's: {reason}"),
     )
     .with_reason("LoadBalancerNotOwned")
+}
+
+/// Returns the error for an object that may be the Service's, which only its tags could tell.
+fn owner_unknown(kind: &str, name: &str, reason: &str) -> CloudError {
+    CloudError::new(
+        ErrorKind::Denied,
+        format!(
+            "whose {kind} {name} is cannot be known without elasticloadbalancing:DescribeTags: {reason}"
+        ),
+    )
+    .with_reason(reason::PERMISSION)
 }
 
 /// Returns the targets that are not draining. A draining target counts as absent, so that it is

@@ -1,11 +1,13 @@
 //! Announces what changes when a Service, or the configuration, asks for more than upstream's reading
 //! of its annotations.
 
-use ccm_core::provider::{EventType, Op, PlannedChange};
+use ccm_core::provider::{CloudError, ErrorKind, EventType, Op, PlannedChange};
 
 use crate::lb::{
     observe::observed::ObservedState,
-    reconcile::{LoadBalancerReconciler, ReconcileInput, resolved_targets::ResolvedTargets},
+    reconcile::{
+        LoadBalancerReconciler, ReconcileInput, as_transient, resolved_targets::ResolvedTargets,
+    },
     sync_state::LoadBalancerSyncState,
 };
 
@@ -15,6 +17,10 @@ const MAX_LIST_LENGTH: usize = 900;
 impl LoadBalancerReconciler {
     /// Emits an event with the changes that upstream's reading of the Service would not cause,
     /// before they are made. Emits none for a new load balancer, and none again in this process.
+    ///
+    /// # Errors
+    /// Errors that may go away by themselves. The sync must then end before it changes anything, so
+    /// that the next one can announce it.
     pub(super) async fn announce_activation(
         &self,
         op: &Op,
@@ -22,38 +28,54 @@ impl LoadBalancerReconciler {
         observed: &ObservedState,
         resolved_targets: &ResolvedTargets,
         state: &mut LoadBalancerSyncState,
-    ) {
+    ) -> Result<(), CloudError> {
         let Some(as_upstream) = input.as_upstream else {
             state.activation_announced = false;
-            return;
+            return Ok(());
         };
         if state.activation_announced {
-            return;
+            return Ok(());
         }
-        state.activation_announced = true;
         if observed.load_balancer.is_none() {
-            return;
+            state.activation_announced = true;
+            return Ok(());
         }
-        // What cannot be planned now is reported by the sync itself.
-        let changes = self
-            .planned_changes(op, input.desired, observed, resolved_targets)
+        let changes = match self
+            .planned_changes(op, input.desired, observed, resolved_targets, true)
             .await
-            .unwrap_or_default();
-        if changes.is_empty() {
-            return;
-        }
-        // If upstream could not serve the Service, all changes are due to the other reading.
-        let of_upstream = self
-            .planned_changes(op, as_upstream, observed, resolved_targets)
+        {
+            Ok(changes) => changes,
+            // The sync itself reports what is wrong. The next one announces what is possible then.
+            Err(error) if is_rejection(&error) || error.kind() == ErrorKind::Denied => {
+                return Ok(());
+            }
+            Err(error) => return Err(as_transient(error)),
+        };
+        let of_upstream = match self
+            .planned_changes(op, as_upstream, observed, resolved_targets, true)
             .await
-            .unwrap_or_default();
+        {
+            Ok(of_upstream) => of_upstream,
+            // Upstream could not serve the Service, so that all changes are due to the other reading.
+            Err(error) if is_rejection(&error) => Vec::new(),
+            // Without permission nothing can be compared, but the sync may still succeed.
+            Err(error) if error.kind() == ErrorKind::Denied => return Ok(()),
+            Err(error) => return Err(as_transient(error)),
+        };
+        state.activation_announced = true;
         let activated = changes
             .iter()
             .filter(|change| !of_upstream.contains(change));
         if let Some(note) = describe(activated) {
             op.event(EventType::Normal, "AnnotationsActivated", &note);
         }
+        Ok(())
     }
+}
+
+/// Returns true if the desired state itself is the reason of an error.
+fn is_rejection(error: &CloudError) -> bool {
+    matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::QuotaExceeded)
 }
 
 /// Describes changes, each kind once; returns `None` if there are none.

@@ -149,7 +149,7 @@ impl LoadBalancerReconciler {
 
         check_creation(desired, &observed)?;
         self.announce_activation(op, input, &observed, &resolved_targets, state)
-            .await;
+            .await?;
 
         // The load balancer's own security groups must exist before it refers to them.
         let existing_groups = observed
@@ -478,7 +478,7 @@ impl LoadBalancerReconciler {
         check_creation(desired, &observed)?;
 
         let mut changes = self
-            .planned_changes(op, desired, &observed, &resolved_targets)
+            .planned_changes(op, desired, &observed, &resolved_targets, false)
             .await?;
         changes.extend(status_difference(input.service, &observed)?);
 
@@ -494,13 +494,15 @@ impl LoadBalancerReconciler {
         Ok(changes)
     }
 
-    /// Plans all changes in AWS: actions, security groups and their rules.
+    /// Plans all changes in AWS: actions, security groups and their rules. For a comparison, the
+    /// rules that the load balancer is known to need stay as they are.
     async fn planned_changes(
         &self,
         op: &Op,
         desired: &DesiredLoadBalancer,
         observed: &ObservedState,
         resolved_targets: &ResolvedTargets,
+        is_comparison: bool,
     ) -> Result<Vec<PlannedChange>, CloudError> {
         let existing_groups = observed
             .load_balancer
@@ -528,7 +530,7 @@ impl LoadBalancerReconciler {
                 .filter_map(|action| action.describe(&desired.name)),
         );
         changes.extend(
-            self.plan_rule_changes(op, desired, observed, resolved_targets)
+            self.plan_rule_changes(op, desired, observed, resolved_targets, is_comparison)
                 .await?,
         );
         changes.extend(security_group_deletions(observed, &plan_input.groups));
@@ -577,6 +579,7 @@ impl LoadBalancerReconciler {
         desired: &DesiredLoadBalancer,
         observed: &ObservedState,
         resolved_targets: &ResolvedTargets,
+        is_comparison: bool,
     ) -> Result<Vec<PlannedChange>, CloudError> {
         let Some(ObservedLoadBalancer { resource: load_balancer, .. }) = &observed.load_balancer
         else {
@@ -596,6 +599,7 @@ impl LoadBalancerReconciler {
             subnets: &subnets,
             instances: &instances,
             pods: &resolved_targets.rule_inputs.pods,
+            is_comparison,
         };
         self.deps
             .security_groups

@@ -278,12 +278,17 @@ impl SecurityGroupManager {
     }
 
     /// Returns the tags that a managed group lacks. The Service's own is not required if the group
-    /// has the cluster's tag, because upstream creates groups without it.
+    /// has the cluster's tag, because upstream creates groups without it. Upstream repairs only
+    /// the cluster's tags of a group that exists.
     fn missing_tags(&self, group: &SecurityGroup, desired: &DesiredLoadBalancer) -> Tags {
-        let mut tags = desired.extra_tags.clone();
+        let mut tags = match desired.updates {
+            UpdateScope::All => desired.extra_tags.clone(),
+            UpdateScope::AsCloudProviderAws => Tags::new(),
+        };
         tags.remove(SERVICE_TAG);
         if !self.scope.cluster.has(&group.tags) {
-            tags = self.tags(desired);
+            tags.insert(SERVICE_TAG.into(), desired.owner.key().into());
+            tags.extend(self.scope.cluster.tags());
         }
         let has_cluster_tag = self.scope.cluster.has(&group.tags);
         let cluster_tags = self.scope.cluster.tags();

@@ -9,8 +9,14 @@ use ccm_core::{
     provider::{ErrorKind, ReadMode},
 };
 
-use super::fixture::{Fixture, fresh, published, service, with};
-use crate::api::Action;
+use super::{
+    fixture::{Fixture, fresh, published, service, with},
+    takeover::target_group,
+};
+use crate::api::{
+    Action,
+    elb::{CreateTargetGroup, ElbProtocol, ListenerSpec, ModifyListener},
+};
 
 /// A load balancer of an earlier process, and a new one whose role may not read tags.
 async fn without_permission(ports: &[u16]) -> (Fixture, ServiceView) {
@@ -117,8 +123,56 @@ async fn a_name_that_others_may_have_proves_nothing() {
         } else {
             web
         };
-        rig.ensure(&web, ReadMode::Fresh).await.result.unwrap_err();
+        // Also while it is only remembered that the role may not.
+        for _ in 0..2 {
+            let error = rig.ensure(&web, ReadMode::Fresh).await.result.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Denied, "{renamed}: {error}");
+            assert!(error.to_string().contains("DescribeTags"), "{renamed}: {error}");
+        }
         rig.update(&web).await.result.unwrap_err();
         assert_eq!((rig.aws.load_balancers().len(), rig.aws.writes()), (1, 0), "{renamed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_foreign_target_group_on_our_load_balancer_is_not_taken_over() {
+    let (rig, web) = without_permission(&[80]).await;
+    let own = rig.aws.target_groups()[0].arn.clone();
+    // With the settings of the one that the listener should have.
+    let create = CreateTargetGroup {
+        port: 30080.try_into().unwrap(),
+        ..target_group(&rig, "somebodys")
+    };
+    let foreign = rig.aws.ask(create).await.unwrap().arn;
+    let load_balancer = rig.aws.load_balancers()[0].arn.clone();
+    let listener = rig.aws.listeners(&load_balancer).remove(0);
+    let spec = ListenerSpec {
+        port: 80.try_into().unwrap(),
+        protocol: ElbProtocol::Tcp,
+        target_group: foreign.clone(),
+        certificate: None,
+        ssl_policy: None,
+        alpn_policy: None,
+    };
+    let modify = ModifyListener { arn: listener.arn, spec };
+    rig.aws.ask(modify).await.unwrap();
+    rig.settle(&web).await;
+    assert_eq!(rig.aws.targets(&foreign), [""; 0]);
+    let listener = rig.aws.listeners(&load_balancer).remove(0);
+    assert_eq!(listener.target_group, Some(own));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unused_target_group_of_ours_is_used_again_without_its_old_targets() {
+    let (mut rig, web) = without_permission(&[80, 443]).await;
+    let less = published(&service("web", &[80]), &web.status);
+    rig.settle(&less).await;
+    rig.nodes.pop();
+    rig.settle(&less).await;
+    rig.settle(&web).await;
+    let groups = rig.aws.target_groups();
+    assert_eq!(groups.len(), 2);
+    for group in groups {
+        assert_eq!(rig.aws.targets(&group.arn).len(), 1, "{}", group.name);
     }
 }

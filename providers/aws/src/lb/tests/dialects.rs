@@ -12,7 +12,10 @@ use super::fixture::{Fixture, published, service, with};
 use crate::{
     api::{
         Action, RequestClass,
-        elb::{AddListenerCertificates, IpAddressType, ModifyTargetGroup, SetIpAddressType},
+        elb::{
+            AddListenerCertificates, IpAddressType, ModifyLoadBalancerAttributes,
+            ModifyTargetGroup, SetIpAddressType,
+        },
     },
     config::{AnnotationDialect, Settings},
 };
@@ -223,6 +226,80 @@ async fn after_the_configuration_exactly_the_announced_changes_are_made() {
     let rig =
         rig.restart_with(|settings| settings.annotation_dialect = AnnotationDialect::Extended);
     check_opt_in(&rig, &web).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_announcement_does_not_change_which_rules_are_needed() {
+    let (rig, web) = made_by_upstream().await;
+    let web = with(activated(web), DIALECT, "extended");
+    // The first change fails, so that there are no others.
+    rig.aws
+        .fail_always(Action::ModifyLoadBalancerAttributes, "InternalFailure");
+    rig.ensure(&web, ReadMode::Fresh).await.result.unwrap_err();
+    assert_eq!(notes(&rig, "AnnotationsActivated").len(), 1);
+    let name = rig.aws.load_balancers().remove(0).name;
+    let security_groups = &rig.balancers.reconciler.deps.security_groups;
+    assert!(!security_groups.knows_needs_of(&name));
+    rig.aws.clear_faults();
+    rig.settle(&web).await;
+    assert!(security_groups.knows_needs_of(&name));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_during_the_comparison_delays_the_changes_with_their_announcement() {
+    let (rig, web) = made_by_upstream().await;
+    let web = with(activated(web), "ip-address-type", "dualstack");
+    let web = with(web, DIALECT, "extended");
+    // Only the rules of the comparison read subnets before anything is changed.
+    rig.aws
+        .fail_always(Action::DescribeSubnets, "InternalFailure");
+    rig.ensure(&web, ReadMode::Fresh).await.result.unwrap_err();
+    assert_eq!((changes(&rig), notes(&rig, "AnnotationsActivated").len()), (vec![], 0));
+    rig.aws.clear_faults();
+    check_opt_in(&rig, &web).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_configuration_removes_no_protection_that_an_ignored_annotation_asks_for() {
+    let settings = Settings { remove_deletion_protection: true, ..Settings::default() };
+    let rig = Fixture::configured(1, settings);
+    let web = with(service("web", &[80]), "type", "nlb");
+    let web = published(&web, &rig.settle(&web).await);
+    let arn = rig.aws.load_balancers()[0].arn.clone();
+    let attributes = [("deletion_protection.enabled".into(), "true".into())].into();
+    rig.aws
+        .ask(ModifyLoadBalancerAttributes { arn, attributes })
+        .await
+        .unwrap();
+    let protected = with(web.clone(), "attributes", "deletion_protection.enabled=true");
+    for _ in 0..2 {
+        let error = rig.delete(&protected).await.unwrap_err();
+        assert_eq!(error.reason(), Some("DeletionProtected"), "{error}");
+        assert_eq!(rig.aws.load_balancers().len(), 1);
+    }
+    rig.remove(&web).await;
+    assert_eq!(rig.aws.load_balancers(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_managed_group_keeps_its_tags() {
+    let settings = Settings { managed_security_groups: true, ..Settings::default() };
+    let rig = Fixture::configured(1, settings);
+    let web = with(service("web", &[80]), "type", "nlb");
+    let web = published(&web, &rig.settle(&web).await);
+    let rig = rig.restart();
+    rig.aws.reset_calls();
+    let before = rig.aws.snapshot();
+    // AWS would refuse the second one.
+    let web = with(web, "additional-resource-tags", "team=green,aws:x=y");
+    assert_eq!(rig.plan(&web).await.unwrap(), []);
+    rig.ensure(&web, ReadMode::Fresh).await.result.unwrap();
+    let there = rig.aws.snapshot();
+    assert!(there == before, "{}", before.diff(&there));
+    // The other dialect adds them.
+    let web = with(web, "additional-resource-tags", "team=green");
+    rig.settle(&with(web, DIALECT, "extended")).await;
+    assert!(changes(&rig).contains(&Action::CreateTags));
 }
 
 #[tokio::test(start_paused = true)]

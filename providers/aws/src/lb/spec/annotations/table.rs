@@ -201,7 +201,7 @@ pub(in crate::lb) static NAME: AnnotationKey<Box<str>> = text(General, "name")
 
 pub(in crate::lb) static TAGS: AnnotationKey<Pairs> = key_values(General, "additional-resource-tags")
     .upstream(
-        "new objects get them; objects that exist keep their tags, except that a managed security group gets missing ones",
+        "new objects get them; objects that exist keep their tags",
     )
     .effect(
         "Tags of the load balancer, its listeners, target groups and managed security group. The tags of cluster and \
