@@ -253,7 +253,9 @@ impl ExplainState {
         };
         let mut text = error.to_string();
         if let (ExplainError::NotLeading, Some(lease)) = (error, &self.lease) {
-            text += &format!("; the Lease {lease} names the leader");
+            text.push_str("; the Lease ");
+            text.push_str(lease);
+            text.push_str(" names the leader");
         }
         text.push('\n');
         (status, text).into_response()
