@@ -202,7 +202,8 @@ async fn a_conflict_with_an_existing_route_is_no_lock() {
     *cloud.routes.lock() = vec![existing("r1", 1, "i-a")];
     let b = node("b", Some("i-b"));
     let changes = [create(&b, 1), create(&b, 2), create(&b, 3)];
-    let results = cloud.apply(&op(), &changes).await;
+    let existing = cloud.routes.lock().clone();
+    let results = apply_serially(&cloud, &op(), &existing, &changes, 0).await;
     let first = "1s: 10.0.1.0/24 has a route";
     let later = "1s: it waits for an earlier change: 10.0.1.0/24 has a route";
     assert_eq!(words(&results), [first, first, later]);

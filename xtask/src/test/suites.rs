@@ -85,7 +85,7 @@ const ALL_OF_IT: &[&str] = &[];
 const EXPLORATIONS: &[&str] = &["explore", "--skip", "planted"];
 
 /// Suites that need no SDK, the longest first, so that none runs alone at the end.
-pub(super) static ALL: [Suite; 31] = [
+pub(super) static ALL: [Suite; 30] = [
     Suite::new(
         "ccm-openstack",
         "lib",
@@ -167,7 +167,6 @@ pub(super) static ALL: [Suite; 31] = [
     .nightly(ALL_OF_IT),
     Suite::new("ccm-mock", "lib", "the scriptable cloud"),
     Suite::new("openstack-api", "lib", "the types that the provider and the local cloud share"),
-    Suite::new("ccm-realcluster", "lib", "how a real cluster is started"),
     Suite::new("ccm-e2e", "lib", "what end-to-end suites observe with"),
     Suite::new("ccm-explore", "lib", "the framework's explorer itself"),
     Suite::new("ccm-fuzz", "lib", "the fuzz targets themselves"),

@@ -105,7 +105,7 @@ impl LoadBalancerReconciler {
             match floating_ip {
                 FloatingIpDiff::Change(change) => changes.push(change),
                 FloatingIpDiff::InSync(address) => {
-                    changes.extend(diff_status(input, observed, address))
+                    changes.extend(diff_status(input, observed, address));
                 }
             }
         }

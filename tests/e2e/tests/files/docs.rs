@@ -128,7 +128,9 @@ impl Listing {
         };
         if path.starts_with("tests/e2e/tests") || path.starts_with("tests/testkit/tests") {
             Self::Macro
-        } else if (path.starts_with("providers") || path.starts_with("examples"))
+        } else if ["providers", "examples", "tests/realcluster"]
+            .iter()
+            .any(|folder| path.starts_with(folder))
             && below_tests(path)
         {
             Self::Function { main: path.ends_with("main.rs") }

@@ -35,10 +35,11 @@ use Trial::{Cluster, Demo, Helm, Nobody, Test};
 const AWS: &str = "it needs an AWS account";
 const KUBELET: &str = "it needs a kubelet, for a container's log or a process in it";
 const LOCAL_CLOUD: Trial = Test("the_cloud_serves_until_it_is_told_to_end");
+const MIGRATION: Trial = Test("from_upstreams_manifests_and_chart_and_back");
 const AUTHORS: Trial = Test("a_new_author_gets_from_the_template_to_the_passing_kit");
 
 /// How a command begins, and how it is tried. The first that fits decides.
-pub(crate) const TRIALS: [(&str, Trial); 46] = [
+pub(crate) const TRIALS: [(&str, Trial); 51] = [
     ("cargo run -p ccm-mock -- demo", Test("once_shows_everything_and_ends_well")),
     (
         "cargo run -p ccm-openstack -- demo",
@@ -48,6 +49,7 @@ pub(crate) const TRIALS: [(&str, Trial); 46] = [
     ("cargo xtask image", Test("the_same_parts_give_the_same_bytes")),
     ("docker buildx build", Nobody("it needs a container engine")),
     ("skopeo copy", Nobody("it needs a registry")),
+    ("ctr --namespace k8s.io image import", Test("an_installed_chart_serves_a_cluster")),
     ("helm install", Helm),
     // Reading, and what the demo has, too.
     ("kubectl --kubeconfig /tmp/ccm-mock-demo-XXXXXX/kubeconfig get", Demo),
@@ -103,8 +105,13 @@ pub(crate) const TRIALS: [(&str, Trial); 46] = [
     ("find . -name '*.bak' -delete", AUTHORS),
     ("cargo test", AUTHORS),
     ("ccm-meadow --cloud-provider=meadow", Nobody("Meadow is fictional")),
-    ("let action = ", Nobody("it is Rust")),
-    ("self.api.poll(", Nobody("it is Rust")),
+    ("self.api.mutate_and_poll(", Nobody("it is Rust")),
+    // On real kubelets.
+    ("kubectl -n kube-system delete daemonset", MIGRATION),
+    ("kubectl delete clusterrole", MIGRATION),
+    ("helm uninstall", MIGRATION),
+    ("helm upgrade", MIGRATION),
+    ("helm rollback", MIGRATION),
 ];
 
 impl Command {

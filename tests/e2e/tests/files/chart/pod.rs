@@ -145,8 +145,8 @@ fn further_objects_are_rendered() {
 /// What helm prints after an installation.
 fn notes(set: &str) -> String {
     let helm = Helm::find().unwrap();
-    let chart = helm::chart();
-    let args = ["install", "x", chart.to_str().unwrap(), "--dry-run=client", "--set", set];
+    let folder = chart();
+    let args = ["install", "x", folder.to_str().unwrap(), "--dry-run=client", "--set", set];
     let printed = helm.run(args).unwrap();
     printed.split_once("\nNOTES:\n").unwrap().1.to_owned()
 }
