@@ -380,7 +380,7 @@ fn found_ids(answers: &Answers) -> Vec<Option<String>> {
                 let id = meta.provider_id.as_deref().unwrap();
                 Some(id.trim_start_matches("openstack:///").to_owned())
             }
-            _ => None,
+            InstanceStatus::NotFound => None,
         })
         .collect()
 }

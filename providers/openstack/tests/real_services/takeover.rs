@@ -361,7 +361,7 @@ impl<'a> Stage<'a> {
             let waiting: Vec<_> = services
                 .iter()
                 .filter(waits)
-                .map(|s| s.name_any())
+                .map(kube::ResourceExt::name_any)
                 .collect();
             Ok(if waiting.is_empty() {
                 Ok(())
@@ -417,7 +417,7 @@ impl<'a> Stage<'a> {
             let services = self.services().list(&ListParams::default()).await?.items;
             let left: Vec<_> = services
                 .iter()
-                .map(|s| s.name_any())
+                .map(kube::ResourceExt::name_any)
                 .filter(|name| names.contains(name))
                 .collect();
             Ok(if left.is_empty() {

@@ -136,7 +136,7 @@ async fn no_or_several_subnets_of_the_second_family_give_one_address() {
     let subnet = rig.peek(|state| {
         let mut subnets = state.neutron.subnets.iter();
         subnets
-            .find(|subnet| subnet.cidr.to_string() == "2001:db8:2::/64")
+            .find(|subnet| subnet.cidr == "2001:db8:2::/64")
             .map(|subnet| subnet.id.clone())
             .unwrap()
     });

@@ -384,12 +384,11 @@ pub(super) fn of_ovn(_: &AnnotationValues) -> Vec<Case> {
     ]
 }
 
+/// Makes a Service with a name, named ports and annotations.
+pub(super) type MakeService = fn(&str, &[(&str, u16)], &[(&str, &str)]) -> Value;
+
 /// A Service of the table; its ports have node ports of their own.
-pub(super) fn manifest(
-    at: usize,
-    case: &Case,
-    service: fn(&str, &[(&str, u16)], &[(&str, &str)]) -> Value,
-) -> Value {
+pub(super) fn manifest(at: usize, case: &Case, service: MakeService) -> Value {
     let annotations: Vec<_> = case
         .annotations
         .iter()
