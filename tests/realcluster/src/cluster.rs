@@ -18,7 +18,7 @@ use crate::programs::root;
 /// Address of the control plane's machine, in a network of its own.
 pub const ADDRESS: &str = "10.250.0.1";
 /// How long the cluster may take to start, beside other work.
-const STARTED: Duration = Duration::from_secs(180);
+const STARTED: Duration = Duration::from_secs(300);
 /// How long a command may take, in seconds.
 const COMMAND: &str = "150";
 /// Pause between two looks.

@@ -57,7 +57,8 @@ pub struct Features {
     pub tags: bool,
     /// Flavors, since API version 2.6.
     pub flavors: bool,
-    /// Restriction of a listener to client networks, since API version 2.12.
+    /// Restriction of a listener to client networks, since API version 2.12. Also if the version is
+    /// unknown.
     pub allowed_cidrs: bool,
     /// Availability zones, since API version 2.14.
     pub availability_zones: bool,
@@ -73,6 +74,9 @@ pub struct Features {
     /// Minimum delay between health checks of UDP ports, in seconds; 0 if Octavia has named none.
     pub min_udp_monitor_delay: u32,
 }
+
+/// The API version that is assumed if Octavia does not allow its versions to be listed.
+const OLDEST: (u16, u16) = (2, 0);
 
 impl Features {
     const NONE: Self = Self {
@@ -101,11 +105,15 @@ impl Features {
             timeouts: version >= (2, 1),
             tags,
             flavors: version >= (2, 6),
-            allowed_cidrs: version >= (2, 12),
+            // Octavia may not let its versions be listed, and is then taken for the oldest one. A
+            // listener without the networks would be open to all, so they are sent: an Octavia that
+            // does not know them rejects the request.
+            allowed_cidrs: version >= (2, 12) || version == OLDEST,
             availability_zones: version >= (2, 14),
             http_monitor_on_datagrams: version >= (2, 16),
             http_monitor: true,
-            additional_vips: version >= (2, 26),
+            // It depends on the driver, and of those of others it is not known.
+            additional_vips: version >= (2, 26) && driver.is_same("amphora"),
             failover: true,
             min_udp_monitor_delay: 0,
         }
@@ -147,7 +155,7 @@ mod tests {
                 f.additional_vips,
             ]
         };
-        assert_eq!(counts((2, 0), &amphora), [false; 7]);
+        assert_eq!(counts((2, 0), &amphora), [false, false, false, true, false, false, false]);
         assert_eq!(counts((2, 1), &amphora), [true, false, false, false, false, false, false]);
         assert_eq!(counts((2, 5), &amphora), [true, true, false, false, false, false, false]);
         assert_eq!(counts((2, 6), &amphora), [true, true, true, false, false, false, false]);
@@ -155,6 +163,11 @@ mod tests {
         assert_eq!(counts((2, 14), &amphora), [true, true, true, true, true, false, false]);
         assert_eq!(counts((2, 16), &amphora), [true, true, true, true, true, true, false]);
         assert_eq!(counts((2, 26), &amphora), [true; 7]);
+        assert_eq!(
+            counts((2, 30), &Driver::parse("f5")),
+            [true, true, true, true, true, true, false]
+        );
+        assert_eq!(counts((2, 0), &Driver::Ovn), [false; 7]);
         assert_eq!(counts((2, 30), &Driver::Ovn), [false, true, false, false, false, false, false]);
     }
 

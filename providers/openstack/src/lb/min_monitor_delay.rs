@@ -18,8 +18,8 @@ impl MinMonitorDelay {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Records the minimum that a rejection names, and returns it. Returns `None` if the error is
-    /// another one, or names no higher minimum than the known one.
+    /// Records the minimum that a rejection names, and returns it, also if another Service's
+    /// rejection named it before. Returns `None` if the error is another one.
     pub(super) fn learn(&self, error: &OpenStackError) -> Option<u32> {
         let may_have_monitor = matches!(
             error.call,
@@ -29,8 +29,8 @@ impl MinMonitorDelay {
             return None;
         }
         let minimum = parse_minimum(&error.response()?.message)?;
-        let previous = self.0.fetch_max(minimum, Ordering::Relaxed);
-        (minimum > previous).then_some(minimum)
+        self.0.fetch_max(minimum, Ordering::Relaxed);
+        Some(minimum)
     }
 }
 

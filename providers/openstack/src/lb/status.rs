@@ -13,8 +13,9 @@ use super::model::StatusFormat;
 /// that support it.
 pub(super) fn build(address: IpAddr, second: Option<IpAddr>, format: &StatusFormat) -> LbStatus {
     let mut addresses = vec![address];
-    // A host name stands for both.
-    if format.hostname.is_none() {
+    // A host name stands for both, and none can be made of an IPv6 address.
+    let has_hostname = format.hostname.is_some() || (format.proxy && format.suffix.is_some());
+    if !has_hostname {
         addresses.extend(second);
     }
     LbStatus {
@@ -91,5 +92,19 @@ mod tests {
             assert_eq!(ingress.hostname.as_deref(), hostname, "{format:?}");
             assert_eq!(ingress.ip_mode.as_deref(), mode, "{format:?}");
         }
+    }
+
+    /// The API server would reject a host name such as `2001:db8::5.nip.io`, and the status with it.
+    #[test]
+    fn no_host_name_is_made_of_a_second_address() {
+        let second = Some("2001:db8::5".parse().unwrap());
+        let count = |format: &StatusFormat| {
+            build("10.10.0.6".parse().unwrap(), second, format)
+                .ingress
+                .len()
+        };
+        let proxy = StatusFormat { proxy: true, ..StatusFormat::default() };
+        let suffix = StatusFormat { suffix: Some("nip.io".into()), ..proxy.clone() };
+        assert_eq!([count(&StatusFormat::default()), count(&proxy), count(&suffix)], [2, 2, 1]);
     }
 }

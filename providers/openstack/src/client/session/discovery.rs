@@ -189,7 +189,7 @@ impl Session {
             tracing::warn!(
                 url,
                 "Octavia does not allow its versions to be listed, using no optional features: \
-                 no tags, timeouts, source ranges, flavors and availability zones"
+                 no tags, timeouts, flavors and availability zones"
             );
             return Ok(OctaviaVersion::BASE);
         };

@@ -194,11 +194,11 @@ fn listeners_are_built_from_annotations() {
     );
     let forwarded = one(&[XFF]);
     assert_eq!((forwarded.protocol, forwarded.forwarded_for), (ListenerProtocol::Http, true));
-    let old = Features::new((2, 0), &Driver::parse(""));
+    let old = Features::new((2, 1), &Driver::parse(""));
     let old = wanted_of(&service(&[]), &LoadBalancerSettings::default(), old)
         .listeners
         .remove(0);
-    assert_eq!((old.allowed, old.timeouts), (None, None));
+    assert_eq!(old.allowed, None);
 }
 
 // O01 O02 O03 O06
