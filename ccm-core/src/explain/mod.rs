@@ -1,6 +1,6 @@
 //! Explanations: why a Node or a Service is as it is, what it waits for, and what to do.
 //!
-//! Each controller contributes to the explanation of an object through an [`Explainer`], from the
+//! Each controller contributes to the explanation of an object through an `Explainer`, from the
 //! state that it already holds. Nothing is sent to the cloud or the API server for an explanation.
 //!
 //! [`NodeExplanation`], [`ServiceExplanation`] and [`RoutesExplanation`] are what the endpoints
