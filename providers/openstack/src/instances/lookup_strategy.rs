@@ -13,10 +13,13 @@ const MAX_SINGLE_REQUESTS: usize = 3;
 /// Number of rows of a list that take as long as one request for a single server.
 const ROWS_PER_REQUEST: usize = 20;
 /// Number of rows up to which a list is always worth its request.
-const SHORT_LIST: usize = 200;
+const SHORT_LIST: usize = 500;
 /// Maximum number of servers in one query for ports. 50 UUIDs make a URL of 2.5 kB, well below the
 /// limits of web servers.
 pub const MAX_DEVICES: usize = 50;
+/// Number of servers or ports up to which a list of all ports is worth its request: a thousand nodes
+/// then take one list and not twenty queries.
+const SHORT_PORT_LIST: usize = 1000;
 /// Number of ports for each server up to which a list of all ports is worth its request.
 const PORTS_PER_SERVER: usize = 4;
 
@@ -71,8 +74,8 @@ pub fn choose_port_strategy(
 ) -> PortStrategy {
     let has_many_others = servers
         .rows
-        .is_some_and(|rows| rows > (2 * queries).max(SHORT_LIST));
-    let max_ports = (PORTS_PER_SERVER * queries).max(SHORT_LIST);
+        .is_some_and(|rows| rows > (2 * queries).max(SHORT_PORT_LIST));
+    let max_ports = (PORTS_PER_SERVER * queries).max(SHORT_PORT_LIST);
     let has_many_ports = ports.rows.is_some_and(|rows| rows > max_ports);
     if queries <= MAX_DEVICES
         || sees_all_projects
@@ -102,9 +105,9 @@ mod tests {
         let cases = [
             (1, UNKNOWN, LookupStrategy::Each),
             (3, rows(10), LookupStrategy::Each),
-            (4, UNKNOWN, LookupStrategy::List(200)),
-            (4, rows(200), LookupStrategy::List(200)),
-            (4, rows(201), LookupStrategy::Each),
+            (4, UNKNOWN, LookupStrategy::List(500)),
+            (4, rows(500), LookupStrategy::List(500)),
+            (4, rows(501), LookupStrategy::Each),
             (100, rows(2_000), LookupStrategy::List(2_000)),
             (100, rows(20_000), LookupStrategy::Each),
             (1_000, rows(20_000), LookupStrategy::List(20_000)),
