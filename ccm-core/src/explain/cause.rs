@@ -5,9 +5,9 @@
 
 use serde::{Serialize, Serializer};
 
-/// The longest text of an event before the next step, in bytes. An event has at most 1 kB, and its
-/// end must not be lost.
-const MAX_NOTE: usize = 700;
+/// The longest text of an event with its next step, in bytes. An event has at most 1 kB, and its end
+/// must not be lost.
+const MAX_NOTE: usize = 1000;
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
@@ -286,8 +286,9 @@ impl Cause {
 
     /// Returns the text of an event: `note`, followed by the next step.
     pub fn with_next_step(self, note: &str) -> String {
-        let end = note.floor_char_boundary(MAX_NOTE);
-        format!("{}; next step: {}", &note[..end], self.next_step())
+        let next_step = format!("; next step: {}", self.next_step());
+        let end = note.floor_char_boundary(MAX_NOTE.saturating_sub(next_step.len()));
+        format!("{}{next_step}", &note[..end])
     }
 
     pub(crate) fn row(self) -> &'static CauseRow {
