@@ -71,12 +71,12 @@ impl ChangeKey {
 #[derive(Debug, Default)]
 pub(crate) struct ChangeBackoff(BTreeMap<ChangeKey, UnfinishedChange>);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct UnfinishedChange {
     /// The number of consecutive failures.
     pub(crate) failures: u32,
     /// The last attempt.
-    pub(crate) last: ChangeOutcome,
+    pub(crate) outcome: ChangeOutcome,
     /// The time of the last attempt.
     pub(crate) at: Duration,
     pub(crate) retry_at: Duration,
@@ -111,14 +111,14 @@ impl ChangeOutcome {
 impl UnfinishedChange {
     /// Returns true if the cloud works on the change, and has not for too long.
     pub(crate) fn is_pending(&self, now: Duration) -> bool {
-        match &self.last {
+        match &self.outcome {
             ChangeOutcome::Failed(_) => false,
             ChangeOutcome::Pending { since, .. } => now.saturating_sub(*since) < SLOW_CHANGE,
         }
     }
 
     fn has_exceeded_quota(&self) -> bool {
-        matches!(&self.last, ChangeOutcome::Failed(error) if error.kind() == ErrorKind::QuotaExceeded)
+        matches!(&self.outcome, ChangeOutcome::Failed(error) if error.kind() == ErrorKind::QuotaExceeded)
     }
 }
 
@@ -163,8 +163,8 @@ impl ChangeBackoff {
         let kind = error.kind();
         let reason = error.reason().unwrap_or(FAILED_TO_CREATE);
         let needs_event = self.needs_event(&key, reason);
-        let last = ChangeOutcome::Failed(error.clone());
-        let change = self.record(key, last, now);
+        let outcome = ChangeOutcome::Failed(error.clone());
+        let change = self.record(key, outcome, now);
         change.failures = change.failures.saturating_add(1);
         let delay = error.retry_after().unwrap_or_else(|| match kind {
             ErrorKind::InvalidInput | ErrorKind::QuotaExceeded | ErrorKind::NotImplemented => {
@@ -195,13 +195,13 @@ impl ChangeBackoff {
             ChangeKey::Create(uid, _) => self.for_node(uid).all(|change| !change.reported_slow),
             ChangeKey::Delete(..) => false,
         };
-        let since = match self.0.get(&key).map(|change| &change.last) {
+        let since = match self.0.get(&key).map(|change| &change.outcome) {
             Some(ChangeOutcome::Pending { since, .. }) => *since,
             _ => now,
         };
-        let last = ChangeOutcome::Pending { since, reason: reason.into() };
+        let outcome = ChangeOutcome::Pending { since, reason: reason.into() };
         // The failures before stay counted, because an action may be accepted and fail each time.
-        let change = self.record(key, last, now);
+        let change = self.record(key, outcome, now);
         let waited = now.saturating_sub(since);
         let growing = waited.clamp(PENDING_DELAY.0, PENDING_DELAY.1);
         if change.is_pending(now) {
@@ -220,18 +220,18 @@ impl ChangeBackoff {
     fn record(
         &mut self,
         key: ChangeKey,
-        last: ChangeOutcome,
+        outcome: ChangeOutcome,
         now: Duration,
     ) -> &mut UnfinishedChange {
         let change = self.0.entry(key).or_insert(UnfinishedChange {
             failures: 0,
-            last: last.clone(),
+            outcome: outcome.clone(),
             at: now,
             retry_at: now,
             reported_reason: None,
             reported_slow: false,
         });
-        change.last = last;
+        change.outcome = outcome;
         change.at = now;
         change
     }

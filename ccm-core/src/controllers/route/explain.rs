@@ -1,13 +1,13 @@
 //! What the route controller contributes to explanations.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{
     NetworkConditions, RouteController, RouteControllerConfig,
-    backoff::{ChangeBackoff, ChangeKey, ChangeOutcome},
+    backoff::{ChangeBackoff, ChangeKey, ChangeOutcome, UnfinishedChange},
     plan::{NetworkStatus, RejectReason, RejectedPodCidr},
 };
 use crate::{
@@ -39,14 +39,11 @@ struct PassRecord {
     failed_listing: Option<AttemptRecord>,
 }
 
+/// A change that failed or is pending.
 #[derive(Debug)]
 struct FailedRouteRecord {
     change: ChangeKey,
-    /// Zero for one that is pending.
-    failures: u32,
-    at: Duration,
-    retry_at: Duration,
-    outcome: ChangeOutcome,
+    attempt: UnfinishedChange,
 }
 
 impl RouteHistory {
@@ -58,14 +55,9 @@ impl RouteHistory {
     ) {
         self.last_pass = Some(PassRecord { at: Instant::now(), failed_listing });
         self.failed.clear();
-        for (change, unfinished) in failures.iter() {
-            self.failed.push(FailedRouteRecord {
-                change: change.clone(),
-                failures: unfinished.failures,
-                at: unfinished.at,
-                retry_at: unfinished.retry_at,
-                outcome: unfinished.last.clone(),
-            });
+        for (change, attempt) in failures.iter() {
+            self.failed
+                .push(FailedRouteRecord { change: change.clone(), attempt: attempt.clone() });
         }
     }
 }
@@ -215,7 +207,7 @@ impl Explainer for RouteExplainer {
                 "route {} of {of}: {}: {}",
                 failed.destination, failed.operation, failed.error
             );
-            let cause = match &record.outcome {
+            let cause = match &record.attempt.outcome {
                 ChangeOutcome::Failed(error) => cloud_cause(error),
                 ChangeOutcome::Pending { .. } => Cause::RoutePending,
             };
@@ -260,11 +252,14 @@ impl RouteExplainer {
             }
         }
         for failed in history.failed.iter().filter(|failed| failed.is_for(node)) {
-            let cause = route_cause(node, &failed.outcome);
+            let cause = route_cause(node, &failed.attempt.outcome);
             let destination = failed.change.destination();
-            let message =
-                format!("node {}: route {destination}: {}", node.name, failed.outcome.text());
-            let until = time.at(self.started_at + failed.retry_at);
+            let message = format!(
+                "node {}: route {destination}: {}",
+                node.name,
+                failed.attempt.outcome.text()
+            );
+            let until = time.at(self.started_at + failed.attempt.retry_at);
             causes.push(ExplainedCause::new(cause, message).until(Some(until)));
         }
         if !causes.is_empty() || status == Some(NetworkStatus::Ready) {
@@ -288,13 +283,13 @@ impl RouteExplainer {
 
     /// Returns the last attempt, if it failed.
     fn attempt_of(&self, failed: &FailedRouteRecord) -> Option<AttemptRecord> {
-        let ChangeOutcome::Failed(error) = &failed.outcome else {
+        let ChangeOutcome::Failed(error) = &failed.attempt.outcome else {
             return None;
         };
         Some(AttemptRecord {
-            at: self.started_at + failed.at,
-            failures: failed.failures,
-            retry_at: Some(self.started_at + failed.retry_at),
+            at: self.started_at + failed.attempt.at,
+            failures: failed.attempt.failures,
+            retry_at: Some(self.started_at + failed.attempt.retry_at),
             ..cloud_attempt("create route", error)
         })
     }
@@ -316,14 +311,14 @@ impl RouteExplainer {
             operation,
             node,
             destination: failed.change.destination().to_string(),
-            error: failed.outcome.text(),
-            request_id: match &failed.outcome {
+            error: failed.attempt.outcome.text(),
+            request_id: match &failed.attempt.outcome {
                 ChangeOutcome::Failed(error) => error.request_id().map(str::to_owned),
                 ChangeOutcome::Pending { .. } => None,
             },
-            at: time.at(self.started_at + failed.at),
-            failures: failed.failures,
-            retry_at: time.at(self.started_at + failed.retry_at),
+            at: time.at(self.started_at + failed.attempt.at),
+            failures: failed.attempt.failures,
+            retry_at: time.at(self.started_at + failed.attempt.retry_at),
         }
     }
 }
