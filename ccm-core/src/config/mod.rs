@@ -147,7 +147,7 @@ where
         VersionRequest::Raw => return Ok(Invocation::Version(help::raw_version(product))),
         VersionRequest::Report(version) => config.reported_version = Some(version.clone()),
     }
-    validate::check(product, &mut config)?;
+    validate::check(product, &mut config, &used)?;
     flag_report::fill(product, &mut config, &used);
     if let Some(path) = replaced {
         let binary = product.binary;

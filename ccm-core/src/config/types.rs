@@ -134,6 +134,7 @@ impl Config {
             route: RouteConfig::default(),
             service: ServiceConfig {
                 concurrent_syncs: NonZeroUsize::MIN,
+                workers: DEFAULT_SERVICE_WORKERS,
                 verify_period: Duration::ZERO,
             },
             node_ipam: NodeIpamConfig::default(),
@@ -346,12 +347,19 @@ pub struct RouteConfig {
     pub reconciliation_period: Duration,
 }
 
+/// The number of Services that are synced at a time unless the flag says otherwise. With
+/// upstream's default of one, each new load balancer waits for all others
+/// (kubernetes-sigs/cloud-provider-azure#5909).
+pub const DEFAULT_SERVICE_WORKERS: usize = 8;
+
 /// The service controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceConfig {
-    /// The maximum number of Services handled concurrently. `1` is upstream's default; the
-    /// controller treats it as not set by the operator.
+    /// `--concurrent-service-syncs`, as it is served at `/configz`.
     pub concurrent_syncs: NonZeroUsize,
+    /// The number of Services that are synced at a time: that of the flag if it was given, and
+    /// otherwise [`DEFAULT_SERVICE_WORKERS`].
+    pub workers: usize,
     /// The period of the drift check of each load balancer.
     pub verify_period: Duration,
 }

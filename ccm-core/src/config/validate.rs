@@ -3,12 +3,15 @@
 mod node_ipam;
 mod tls;
 
+use std::collections::BTreeSet;
 use std::num::{NonZeroU16, NonZeroUsize};
 
 use ipnet::IpNet;
 
 use super::logging;
-use super::types::{Config, LeaderElectionConfig, OrphansConfig, ResourceLock};
+use super::types::{
+    Config, DEFAULT_SERVICE_WORKERS, LeaderElectionConfig, OrphansConfig, ResourceLock,
+};
 use super::{
     ConfigError, ConfigErrors, ControllerSelection, FeatureGates, Product, duration, feature_gates,
 };
@@ -20,14 +23,19 @@ pub(super) use self::tls::warnings as tls_warnings;
 const JITTER: f64 = 1.2;
 
 /// Checks all values, and converts the raw values to their final types.
-pub(super) fn check(product: &Product, config: &mut Config) -> Result<(), ConfigErrors> {
+/// `used` has the names of the flags that were given.
+pub(super) fn check(
+    product: &Product,
+    config: &mut Config,
+    used: &BTreeSet<&'static str>,
+) -> Result<(), ConfigErrors> {
     let mut errors = Vec::new();
     check_provider(product, config, &mut errors);
     check_controllers(product, config, &mut errors);
     check_feature_gates(config, &mut errors);
     check_cluster_cidrs(config, &mut errors);
     node_ipam::check(config, &mut errors);
-    check_concurrency(config, &mut errors);
+    check_concurrency(config, used, &mut errors);
     check_orphans(config, &mut errors);
     check_leader_election(config, &mut errors);
     check_client(config, &mut errors);
@@ -101,7 +109,11 @@ fn positive(flag: &'static str, value: i32, errors: &mut Vec<ConfigError>) -> No
         })
 }
 
-fn check_concurrency(config: &mut Config, errors: &mut Vec<ConfigError>) {
+fn check_concurrency(
+    config: &mut Config,
+    used: &BTreeSet<&'static str>,
+    errors: &mut Vec<ConfigError>,
+) {
     let raw = &config.raw;
     config.node.concurrent_syncs =
         positive("concurrent-node-syncs", raw.concurrent_node_syncs, errors);
@@ -121,6 +133,11 @@ fn check_concurrency(config: &mut Config, errors: &mut Vec<ConfigError>) {
         positive("concurrent-node-lifecycle-syncs", raw.concurrent_node_lifecycle_syncs, errors);
     config.service.concurrent_syncs =
         positive("concurrent-service-syncs", raw.concurrent_service_syncs, errors);
+    config.service.workers = if used.contains("concurrent-service-syncs") {
+        config.service.concurrent_syncs.get()
+    } else {
+        DEFAULT_SERVICE_WORKERS
+    };
     // A loop without a delay between its iterations would do nothing else.
     for (flag, period) in [
         ("node-monitor-period", config.node_lifecycle.monitor_period),

@@ -47,7 +47,7 @@ impl ControllerBuilder<'_> {
             None
         };
         let config = ServiceControllerConfig {
-            concurrent_syncs: self.manager.config.service.concurrent_syncs,
+            workers: self.manager.config.service.workers,
             verify_period: self.manager.config.service.verify_period,
         };
         let lock = self.lock(names::SERVICE_LB);

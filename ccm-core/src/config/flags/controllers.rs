@@ -79,7 +79,7 @@ pub(super) static CONTROLLERS: &[Flag] = &[
         ServiceLb,
         Int(|c| &mut c.raw.concurrent_service_syncs),
         "1",
-        "Number of services that are synced concurrently. The default, 1, means 8.",
+        "Number of services that are synced concurrently. 8 if the flag is not given.",
     ),
     Flag::new(
         "load-balancer-verify-period",

@@ -360,6 +360,18 @@ fn status_workers_follow_the_syncs_unless_set() {
     }
 }
 
+#[test]
+fn service_workers_are_eight_unless_the_flag_is_given() {
+    for (args, flag, workers) in [
+        ("", 1, 8),
+        ("--concurrent-service-syncs=1", 1, 1),
+        ("--concurrent-service-syncs=30", 30, 30),
+    ] {
+        let service = run(args).service;
+        assert_eq!((service.concurrent_syncs.get(), service.workers), (flag, workers), "{args}");
+    }
+}
+
 /// Arguments, and the one message they get.
 const REFUSALS: &[(&str, &str)] = &[
     ("--cloud-provider=", "--cloud-provider cannot be empty"),

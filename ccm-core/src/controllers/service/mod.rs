@@ -23,7 +23,6 @@ mod sync_error;
 
 use std::{
     collections::{HashMap, HashSet},
-    num::NonZeroUsize,
     sync::Arc,
     time::Duration,
 };
@@ -50,30 +49,17 @@ use crate::{
     },
 };
 
-/// The number of concurrent syncs unless configured. With upstream's default of one, each new load
-/// balancer waits for all others (kubernetes-sigs/cloud-provider-azure#5909).
-const DEFAULT_WORKERS: usize = 8;
 /// The delay before a retry if the API server did not confirm what the cache shows.
 const UNCONFIRMED_RETRY: Duration = Duration::from_secs(5);
 
 /// Settings of the service controller.
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceControllerConfig {
-    /// The number of Services synced at a time (`--concurrent-service-syncs`). One, upstream's
-    /// default, counts as unset and means eight.
-    pub concurrent_syncs: NonZeroUsize,
+    /// The number of Services synced at a time.
+    pub workers: usize,
     /// The time between two drift checks of a load balancer, plus or minus up to a quarter
     /// (`--load-balancer-verify-period`).
     pub verify_period: Duration,
-}
-
-impl ServiceControllerConfig {
-    fn workers(&self) -> usize {
-        match self.concurrent_syncs.get() {
-            1 => DEFAULT_WORKERS,
-            configured => configured,
-        }
-    }
 }
 
 /// The service controller. Must be created before its caches start, so that it sees every change.
@@ -158,7 +144,7 @@ impl ServiceController {
         let backend_nodes = BackendNodeCache::new(ctx.clone());
         let recorder = node_changes.clone();
         backend_nodes.watch_nodes(move |urgency| recorder.record(urgency));
-        let cloud = LoadBalancerCalls::new(ctx.provider.clone(), cloud, config.workers());
+        let cloud = LoadBalancerCalls::new(ctx.provider.clone(), cloud, config.workers);
         Ok(Self {
             ctx,
             config,

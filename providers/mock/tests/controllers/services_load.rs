@@ -104,6 +104,7 @@ async fn no_more_calls_are_in_flight_than_workers_and_never_two_about_one_servic
     for (flags, workers) in [
         (&FOUR[..], 4),
         (&SERVICE[..], 8),
+        (&["--controllers=service", "--concurrent-service-syncs=1"], 1),
         (&["--controllers=service", "--concurrent-service-syncs=30"], 30),
     ] {
         let world = TestCluster::with("latency: {loadBalancers: 100ms}\n");
