@@ -15,7 +15,7 @@ pub(crate) fn lint() -> anyhow::Result<()> {
         program: python::HADOLINT
             .prepare()?
             .context("it needs Python with venv")?,
-        options: &["--no-color"],
+        options: vec!["--no-color".to_owned()],
         broken: BROKEN,
         // Its numbers for the two.
         broken_findings: &["DL3006", "DL4000"],

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
-use crate::{control_plane, dockerfile, licenses, process, python, root, site, workflows};
+use crate::{control_plane, dockerfile, licenses, process, python, root, scripts, site, workflows};
 
 /// Runs of cargo: what each is for, and its arguments.
 const RUNS: [(&str, &[&str]); 6] = [
@@ -51,12 +51,33 @@ pub(crate) struct Arguments {
     /// Leaves out what takes minutes the first time: AWS' SDK, `go vet` and the documentation site
     #[arg(long)]
     no_sdk: bool,
+    /// Leaves out the Rust code: checks programs in Go, the documentation site, GitHub's workflows, the
+    /// Dockerfile and shell scripts
+    #[arg(long)]
+    no_rust: bool,
 }
 
 /// Runs all of them, and says what could not be run here.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    if arguments.no_rust {
+        println!("left out: the Rust code");
+    } else {
+        rust(arguments.no_sdk)?;
+    }
+    if arguments.no_sdk {
+        println!("left out: go vet, the documentation site");
+    } else {
+        go()?;
+        step("the documentation site", site::run)?;
+    }
+    workflows()?;
+    dockerfile()?;
+    shell()
+}
+
+fn rust(no_sdk: bool) -> anyhow::Result<()> {
     for (what, command) in RUNS {
-        if arguments.no_sdk && command.contains(&"sdk") {
+        if no_sdk && command.contains(&"sdk") {
             println!("left out: {what}");
             continue;
         }
@@ -67,16 +88,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         })?;
     }
     documentation()?;
-    lint_other_architecture()?;
-    if arguments.no_sdk {
-        println!("left out: go vet, the documentation site");
-    } else {
-        go()?;
-        step("the documentation site", site::run)?;
-    }
-    workflows()?;
-    dockerfile()?;
-    shell()
+    lint_other_architecture()
 }
 
 fn step(what: &str, run: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
@@ -151,8 +163,8 @@ fn go() -> anyhow::Result<()> {
 
 /// Checks what GitHub runs.
 fn workflows() -> anyhow::Result<()> {
-    if !control_plane::go_is_there() {
-        println!("left out: actionlint, which needs Go");
+    if !control_plane::go_is_there() || !python::SHELLCHECK.can_be_prepared() {
+        println!("left out: actionlint, which needs Go, and Python with venv");
         return Ok(());
     }
     step("actionlint", workflows::lint)
@@ -167,21 +179,11 @@ fn dockerfile() -> anyhow::Result<()> {
     step("hadolint", dockerfile::lint)
 }
 
-/// Checks the scripts.
+/// Checks the shell scripts.
 fn shell() -> anyhow::Result<()> {
-    if !is_there("shellcheck", "--version") {
-        println!("left out: shellcheck, which is not there");
+    if !python::SHELLCHECK.can_be_prepared() {
+        println!("left out: shellcheck, which needs Python with venv");
         return Ok(());
     }
-    let mut git = Command::new("git");
-    git.current_dir(root()?)
-        .args(["grep", "-lI", "-e", "^#!.*\\(ba\\)\\?sh$"]);
-    let scripts = process::output(&mut git)?;
-    step("shellcheck", || {
-        process::run(
-            Command::new("shellcheck")
-                .current_dir(root()?)
-                .args(scripts.lines()),
-        )
-    })
+    step("shellcheck", scripts::lint)
 }

@@ -13,7 +13,7 @@ pub(crate) struct Linter {
     /// Where it is.
     pub(crate) program: PathBuf,
     /// Arguments before those that name files.
-    pub(crate) options: &'static [&'static str],
+    pub(crate) options: Vec<String>,
     /// A file with mistakes: who finds none reads nothing.
     pub(crate) broken: &'static str,
     /// What is said of each of them.
@@ -54,7 +54,7 @@ impl Linter {
         let mut linter = Command::new(&self.program);
         linter
             .current_dir(folder)
-            .args(self.options)
+            .args(&self.options)
             .args(files)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -83,7 +83,7 @@ mod tests {
         let linter = Linter {
             name: "it",
             program: PathBuf::new(),
-            options: &[],
+            options: Vec::new(),
             broken: "",
             broken_findings: &["first", "second"],
         };

@@ -28,6 +28,7 @@ mod program;
 mod python;
 mod release;
 mod sbom;
+mod scripts;
 mod site;
 mod test;
 mod tidy;

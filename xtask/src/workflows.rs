@@ -1,20 +1,21 @@
 //! Has actionlint check GitHub's workflows, which nothing here can run. It is built from the module
-//! in `tests/actionlint`; where shellcheck is installed, it reads the scripts with it.
+//! in `tests/actionlint`, and reads the scripts in them with shellcheck.
 
 use anyhow::Context as _;
 
 use crate::assets::{self, Release};
 use crate::linter::Linter;
-use crate::{control_plane, root};
+use crate::{control_plane, python, root};
 
 const PROGRAM: &str = "actionlint";
 const MODULE: &str = "tests/actionlint";
 const PACKAGE: &str = "github.com/rhysd/actionlint/cmd/actionlint";
 
-/// A workflow with a mistake in an expression and one in a key.
-const BROKEN: &str = "on: push\njobs:\n  a:\n    runs-on: ubuntu-24.04\n    timeout-minute: 5\n    steps:\n      - run: echo ${{ github.reff }}\n";
+/// A workflow with a mistake in an expression, one in a key, and one that only shellcheck knows.
+const BROKEN: &str = "on: push\njobs:\n  a:\n    runs-on: ubuntu-24.04\n    timeout-minute: 5\n    steps:\n      - run: echo ${{ github.reff }}\n      - run: echo $HOME\n";
 
-/// Builds actionlint if it has changed, and has it check our workflows.
+/// Builds actionlint if it has changed, and has it check our workflows. Needs what
+/// [`python::SHELLCHECK`] needs.
 pub(crate) fn lint() -> anyhow::Result<()> {
     let root = root()?;
     let program = control_plane::target()?
@@ -22,12 +23,15 @@ pub(crate) fn lint() -> anyhow::Result<()> {
         .join(PROGRAM);
     control_plane::go_build(Release::Current, &root.join(MODULE), PACKAGE, &program)
         .context("build actionlint")?;
+    let shellcheck = python::SHELLCHECK
+        .prepare()?
+        .context("it needs shellcheck, which needs Python with venv")?;
     let actionlint = Linter {
         name: PROGRAM,
         program,
-        options: &["-no-color"],
+        options: vec!["-no-color".to_owned(), format!("-shellcheck={}", shellcheck.display())],
         broken: BROKEN,
-        broken_findings: &["\"timeout-minute\"", "\"reff\""],
+        broken_findings: &["\"timeout-minute\"", "\"reff\"", "SC2086"],
     };
     // Without names it finds the workflows itself.
     actionlint.check(&root, &[])

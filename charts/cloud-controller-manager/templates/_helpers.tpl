@@ -71,7 +71,7 @@ annotations:
 {{/* Whether there is a cloud config, and whether the chart writes it: "", "existing" or "own". */}}
 {{- define "ccm.cloudConfigSource" -}}
 {{- if .Values.cloudConfig.existingSecret.name -}}existing
-{{- else if or .Values.cloudConfig.content .Values.cloudConfig.values (eq .Values.provider "aws") -}}own
+{{- else if or .Values.cloudConfig.content (include "ccm.withoutNulls" .Values.cloudConfig.values | fromJson) (eq .Values.provider "aws") -}}own
 {{- end -}}
 {{- end -}}
 

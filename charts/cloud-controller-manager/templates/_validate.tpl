@@ -10,7 +10,7 @@
 {{- end -}}
 {{- $config := $v.cloudConfig -}}
 {{- $sources := 0 -}}
-{{- if $config.values }}{{ $sources = add1 $sources }}{{ end -}}
+{{- if include "ccm.withoutNulls" $config.values | fromJson }}{{ $sources = add1 $sources }}{{ end -}}
 {{- if $config.content }}{{ $sources = add1 $sources }}{{ end -}}
 {{- if $config.existingSecret.name }}{{ $sources = add1 $sources }}{{ end -}}
 {{- if gt (int $sources) 1 -}}

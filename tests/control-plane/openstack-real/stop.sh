@@ -1,7 +1,7 @@
 #!/bin/bash
 # Ends the processes that start.sh started, by their process IDs.
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
+cd "$(dirname "${BASH_SOURCE[0]}")" || exit
 . ./settings.sh
 . ./functions.sh
 for file in "$RUN"/*.pid; do

@@ -9,7 +9,11 @@ use crate::helm::root;
 use crate::plain::Case;
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases![the_dockerfile_fits_the_chart_and_the_tool_chain, the_build_gets_all_crates]
+    cases![
+        the_dockerfile_fits_the_chart_and_the_tool_chain,
+        the_nightly_run_is_where_images_are_built,
+        the_build_gets_all_crates,
+    ]
 }
 
 fn read(path: &str) -> String {
@@ -76,6 +80,26 @@ fn the_dockerfile_fits_the_chart_and_the_tool_chain() {
         manifest.contains("\nrequired-features = [\"sdk\"]\n"),
         "the binary is built without the SDK"
     );
+}
+
+/// It builds the programs of images, and runs them on packages of the images' release of Debian.
+fn the_nightly_run_is_where_images_are_built() {
+    let dockerfile = read("images/Dockerfile");
+    let line = dockerfile
+        .lines()
+        .find(|line| line.ends_with(" AS build"))
+        .unwrap();
+    let name = line.split(' ').nth(2).unwrap();
+    let image =
+        ["RUST_VERSION", "DEBIAN_NAME"]
+            .iter()
+            .fold(name.to_owned(), |image, argument_name| {
+                let value = argument(&dockerfile, argument_name);
+                image.replace(&format!("${{{argument_name}}}"), &value)
+            });
+    assert!(image.starts_with("rust:") && !image.contains('$'), "{image}");
+    let workflow: Value = serde_saphyr::from_str(&read(".github/workflows/nightly.yml")).unwrap();
+    assert_eq!(workflow["jobs"]["nightly"]["container"]["image"], *image);
 }
 
 /// Folders and files that a build does not get must not be needed by it.

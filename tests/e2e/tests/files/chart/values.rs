@@ -19,6 +19,7 @@ pub(crate) fn rendered() -> Vec<Case> {
         flags_that_the_chart_sets_are_refused_as_further_ones,
         names_of_digits_stay_text,
         the_cloud_config_is_written_as_the_provider_reads_it,
+        values_that_are_all_null_are_no_cloud_config,
         a_changed_cloud_config_makes_new_pods,
     ]
 }
@@ -130,6 +131,12 @@ fn values_of_the_wrong_type_are_refused_with_their_name() {
         ("{provider: mock, controllers: []}", &["/controllers", "minItems"]),
         ("{provider: mock, cluster: {cidr: 10.0.0.0}}", &["/cluster/cidr", "pattern"]),
         ("{provider: mock, featureGates: {X: 'on'}}", &["/featureGates/X", "want boolean"]),
+        ("{provider: aws, image: {registry: /}}", &["/image/registry", "pattern"]),
+        ("{provider: aws, image: {registry: r.example//infra}}", &["/image/registry", "pattern"]),
+        (
+            "{provider: aws, image: {repository: r.example/infra//ccm}}",
+            &["/image/repository", "pattern"],
+        ),
         ("{provider: mock, image: {digest: sha256:abc}}", &["/image/digest", "pattern"]),
         ("{provider: mock, logging: {format: xml}}", &["/logging/format", "'text', 'json'"]),
         (
@@ -160,6 +167,10 @@ fn values_that_contradict_each_other_are_told_together() {
             &["cloudConfig: set one of values, content and existingSecret.name"],
         ),
         ("provider: openstack", &["cloudConfig: provider openstack needs one of"]),
+        (
+            "{provider: openstack, image: {registry: r}, cloudConfig: {values: {Global: null}}}",
+            &["cloudConfig: provider openstack needs one of"],
+        ),
         (
             "{provider: aws, cloudConfig: {values: {Zone: a}}}",
             &["cloudConfig.values.Zone: a section of keys is needed"],
@@ -489,6 +500,22 @@ fn the_cloud_config_is_written_as_the_provider_reads_it() {
             "{provider: mock, cloudConfig: {values: {a: null, zones: [{b: null, c: 10000000}, null]}}}"
         ),
         "zones:\n- c: 10000000\n"
+    );
+}
+
+/// Taken back by null, one after the other.
+fn values_that_are_all_null_are_no_cloud_config() {
+    let helm = Helm::find().unwrap();
+    let objects = helm
+        .objects(&["--set", "provider=mock,cloudConfig.values.region=null"])
+        .unwrap();
+    assert!(only(&objects, "Secret").is_err());
+    let args = strings(&container(workload(&objects))["args"]);
+    assert!(
+        !args
+            .iter()
+            .any(|argument| argument.starts_with("--cloud-config")),
+        "{args:?}"
     );
 }
 
