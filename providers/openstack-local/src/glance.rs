@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use crate::api::version::{Link, Version, Versions};
 use axum::{Json, Router, extract::Path, routing};
 use http::StatusCode;
-use openstack_api::version::{Link, Version, Versions};
 use serde_json::{Value, json};
 
 use crate::{

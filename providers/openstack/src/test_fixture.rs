@@ -8,7 +8,7 @@ use ccm_core::{
     provider::Op,
     write_gate::WriteGate,
 };
-use openstack_api::{
+use openstack_local::api::{
     neutron::{InterfaceRequest, NetworkCreate, QuotaUpdate, Router, RouterCreate, SubnetCreate},
     nova::{NetworkRequest, Networks, ServerCreate},
 };

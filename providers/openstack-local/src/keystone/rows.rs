@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
+use crate::api::Secret;
 use jiff::Timestamp;
-use openstack_api::Secret;
 use serde::{Deserialize, Serialize};
 
 use super::secret::Hashed;

@@ -1,6 +1,6 @@
 //! Creation of servers.
 
-use openstack_api::{
+use crate::api::{
     neutron::{FixedIpRequest, PortCreate, PortUpdate},
     nova::{NetworkRequest, Networks, ServerCreate},
 };

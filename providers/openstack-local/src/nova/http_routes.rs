@@ -2,6 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::api::nova::{
+    AvailabilityZones, GroupName, InterfaceAttach, InterfaceAttachmentEnvelope,
+    InterfaceAttachments, Limits, LimitsEnvelope, Metadata, QuotaSetEnvelope, QuotaSetUpdate,
+    ServerAction, ServerCreate, ServerCreated, ServerEnvelope, ServerUpdate,
+};
 use axum::{
     Json, Router,
     extract::{Path, State as From},
@@ -10,11 +15,6 @@ use axum::{
     routing,
 };
 use http::{StatusCode, header};
-use openstack_api::nova::{
-    AvailabilityZones, GroupName, InterfaceAttach, InterfaceAttachmentEnvelope,
-    InterfaceAttachments, Limits, LimitsEnvelope, Metadata, QuotaSetEnvelope, QuotaSetUpdate,
-    ServerAction, ServerCreate, ServerCreated, ServerEnvelope, ServerUpdate,
-};
 use serde_json::{Value, json};
 
 use super::{
@@ -318,7 +318,7 @@ async fn set_tags(
     From(cloud): From<Arc<Cloud>>,
     Auth(ctx): Auth,
     Path(id): Path<String>,
-    Input(body): Input<openstack_api::neutron::Tags>,
+    Input(body): Input<crate::api::neutron::Tags>,
 ) -> Result<Json<Value>, ApiError> {
     let tags = cloud
         .store

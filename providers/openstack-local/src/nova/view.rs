@@ -5,14 +5,14 @@ use std::{
     net::IpAddr,
 };
 
-use jiff::Timestamp;
-use openstack_api::{
+use crate::api::{
     neutron::Port,
     nova::{
         Address, AddressType, Addresses, Fault, GroupName, Image, Link, STATUS_UNKNOWN, Server,
         ServerFlavor,
     },
 };
+use jiff::Timestamp;
 use sha2::{Digest, Sha224};
 
 use super::{FlavorRow, Microversion, ServerRow, zones};

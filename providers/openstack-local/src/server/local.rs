@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
+use crate::api::Secret;
 use axum::Router;
-use openstack_api::Secret;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;

@@ -339,7 +339,8 @@ impl ServerCache {
             .map(|server| (server.id.clone(), Arc::new(server.clone())))
             .collect();
         let mut state = self.state.lock();
-        state.listed = Some(servers.len() + listing.unknown_cell_ids.len());
+        state.listed =
+            Some(servers.len() + listing.unknown_cell_ids.len() + listing.unreadable.len());
         state.servers.retain(|_, cached| !cached.is_expired(began));
         for (id, server) in &servers {
             let cached = Cached { answer: Some(server.clone()), fetched_at: began };
@@ -367,7 +368,7 @@ async fn answer_from_listing(
         let answer = match &target {
             ServerTarget::Name(name) => {
                 let found = by_name.get(&**name).map(Vec::as_slice).unwrap_or_default();
-                single_match(name, found, !listing.unknown_cell_ids.is_empty())
+                single_match(name, found, listing.may_lack(name))
             }
             ServerTarget::Id(id) if listing.unknown_cell_ids.contains(&**id) => {
                 Err(cell_down_error(id))
@@ -404,23 +405,20 @@ async fn fetch_one(fetch: &Fetch<'_>, target: &ServerTarget) -> ServerLookup {
                 listing = fetch.list_servers().await?;
                 listing.servers.retain(|server| server.name == *name);
             }
+            let is_incomplete = listing.may_lack(name);
             let found: Vec<_> = listing.servers.into_iter().map(Arc::new).collect();
-            single_match(
-                name,
-                &found.iter().collect::<Vec<_>>(),
-                !listing.unknown_cell_ids.is_empty(),
-            )
+            single_match(name, &found.iter().collect::<Vec<_>>(), is_incomplete)
         }
     }
 }
 
 /// Returns the only server with a name, or an error if there are several. `is_incomplete` is true
-/// if a cell did not answer, so that there may be more.
+/// if a cell did not answer or a row could not be read, so that there may be more.
 fn single_match(name: &str, found: &[&Arc<NovaServer>], is_incomplete: bool) -> ServerLookup {
     match found {
         [server] => Ok(Some((*server).clone())),
         [] if is_incomplete => Err(CloudError::transient(format!(
-            "no server is called {name:?}, but a cell of Nova does not answer and may hold one"
+            "no server is called {name:?}, but Nova does not show all servers: a cell does not answer, or a row cannot be read"
         ))),
         [] => Ok(None),
         many => {

@@ -6,13 +6,15 @@ use std::{
 };
 
 use ccm_core::{k8s::Interner, provider::Op};
-use openstack_api::{
-    neutron::{Network, Port},
-    nova::{Flavor, Server},
-};
 
 use super::server::{self, NetworkAddress, NovaServer, ServerPort};
-use crate::client::{Call, Client, OpenStackError, Request};
+use crate::{
+    api::{
+        neutron::{Network, Port},
+        nova::{Flavor, Server},
+    },
+    client::{Call, Client, OpenStackError, Request, Rows, UnreadableRow},
+};
 
 /// Maximum number of servers whose ports are requested by server ID; for more, all ports of the
 /// project are listed. 50 UUIDs make a URL of 2.5 kB, well below the limits of web servers.
@@ -40,6 +42,16 @@ pub(super) struct Listing {
     /// IDs of servers in cells that do not answer. They exist, but nothing else is known about
     /// them.
     pub unknown_cell_ids: BTreeSet<String>,
+    /// Servers whose rows cannot be read. They exist too.
+    pub unreadable: Vec<UnreadableRow>,
+}
+
+impl Listing {
+    /// Returns true if a server with this name may exist that the listing does not show.
+    pub(super) fn may_lack(&self, name: &str) -> bool {
+        !self.unknown_cell_ids.is_empty()
+            || self.unreadable.iter().any(|row| row.may_have("name", name))
+    }
 }
 
 /// Result of a request for a server by its ID.
@@ -69,10 +81,10 @@ impl Fetch<'_> {
 
     async fn list_filtered(&self, query: &[(&str, &str)]) -> Result<Listing, OpenStackError> {
         let request = Request::new(Call::ServerList, &["servers", "detail"]).query(query);
-        let rows: Vec<Server> = self.client.get_all(self.op, &request).await?;
-        let mut servers = Vec::with_capacity(rows.len());
+        let list: Rows<Server> = self.client.get_rows(self.op, &request).await?;
+        let mut servers = Vec::with_capacity(list.rows.len());
         let mut unknown_cell_ids = BTreeSet::new();
-        for row in rows {
+        for row in list.rows {
             let id = row.id.clone();
             match NovaServer::from_nova(row, self.strings) {
                 Some(server) => servers.push(server),
@@ -81,7 +93,7 @@ impl Fetch<'_> {
                 }
             }
         }
-        Ok(Listing { servers, unknown_cell_ids })
+        Ok(Listing { servers, unknown_cell_ids, unreadable: list.unreadable })
     }
 
     /// Requests a server by its ID.
@@ -108,7 +120,12 @@ impl Fetch<'_> {
             query.extend(servers.iter().map(|id| ("device_id", &**id)));
         }
         let request = Request::new(Call::PortList, &["ports"]).query(&query);
-        let ports: Vec<Port> = self.client.get_all(self.op, &request).await?;
+        let ports: Rows<Port> = self.client.get_rows(self.op, &request).await?;
+        // Without one of its ports a server would lose addresses.
+        let ports = ports.complete_for(|row| {
+            row.text("device_id")
+                .is_none_or(|device| servers.iter().any(|id| **id == *device))
+        })?;
         Ok(server::group_by_server(ports))
     }
 

@@ -3,9 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use ccm_core::{k8s::Interner, provider::PowerState};
-use openstack_api::{
+
+use crate::api::{
     neutron::Port,
-    nova::{AddressType, Server, ServerFlavor},
+    nova::{Server, ServerFlavor},
 };
 
 /// The fields of a server that Nodes show.
@@ -48,14 +49,11 @@ impl NovaServer {
             for address in addresses {
                 networks.push(NetworkAddress {
                     network: network.clone(),
-                    address: address.addr.to_string().into(),
-                    floating: address.kind == Some(AddressType::Floating),
+                    floating: address.is_floating(),
+                    address: address.addr.into(),
                 });
             }
         }
-        let hostname = server
-            .metadata
-            .and_then(|mut metadata| metadata.remove("hostname"));
         Some(Self {
             id: server.id.into(),
             name: server.name?.into(),
@@ -67,7 +65,7 @@ impl NovaServer {
                 .map_or(Flavor::Unknown, |flavor| Flavor::from_nova(flavor, strings)),
             access_v4: non_empty(server.access_ipv4),
             access_v6: non_empty(server.access_ipv6),
-            hostname: non_empty(hostname),
+            hostname: non_empty(server.metadata.hostname),
             networks: networks.into(),
         })
     }
@@ -96,11 +94,10 @@ pub enum Flavor {
 
 impl Flavor {
     fn from_nova(flavor: ServerFlavor, strings: &Interner) -> Self {
-        match flavor {
-            ServerFlavor::Embedded { original_name, .. } => {
-                Self::Name(strings.intern(&original_name))
-            }
-            ServerFlavor::Reference { id, .. } => Self::Id(strings.intern(&id)),
+        match (flavor.original_name, flavor.id) {
+            (Some(name), _) => Self::Name(strings.intern(&name)),
+            (None, Some(id)) => Self::Id(strings.intern(&id)),
+            (None, None) => Self::Unknown,
         }
     }
 }

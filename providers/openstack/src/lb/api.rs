@@ -3,18 +3,21 @@
 use ccm_core::provider::Op;
 use openstack_api::{
     neutron::{
-        FloatingIp, FloatingIpCreate, FloatingIpUpdate, Network, Port, PortUpdate, SecurityGroup,
-        SecurityGroupCreate, SecurityGroupRule, SecurityGroupRuleCreate, Subnet,
+        FloatingIpCreate, FloatingIpUpdate, PortUpdate, SecurityGroupCreate,
+        SecurityGroupRuleCreate,
     },
-    octavia::{
-        HealthMonitor, Listener, LoadBalancer, LoadBalancerCreate, LoadBalancerTree, Member,
-        MemberCreate, Pool,
-    },
+    octavia::{LoadBalancerCreate, MemberCreate},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::client::{Call, Client, OpenStackError, Request};
+use crate::{
+    api::{
+        neutron::{FloatingIp, Network, Port, SecurityGroup, SecurityGroupRule, Subnet},
+        octavia::{HealthMonitor, Listener, LoadBalancer, LoadBalancerTree, Member, Pool},
+    },
+    client::{Call, Client, OpenStackError, Request, Rows},
+};
 
 /// Maximum number of servers in one query: each takes 47 characters of a request line.
 const MAX_SERVERS: usize = 50;
@@ -44,6 +47,19 @@ impl Api<'_> {
     ) -> Result<Vec<T>, OpenStackError> {
         self.client
             .get_all(self.op, &Request::new(call, path).query(query))
+            .await
+    }
+
+    /// Reads a list of all objects of the project. Whoever needs to know that something does not
+    /// exist must look at the unreadable rows.
+    async fn list_rows<T: DeserializeOwned>(
+        &self,
+        call: Call,
+        path: &[&str],
+        query: &[(&str, &str)],
+    ) -> Result<Rows<T>, OpenStackError> {
+        self.client
+            .get_rows(self.op, &Request::new(call, path).query(query))
             .await
     }
 
@@ -82,6 +98,12 @@ impl Api<'_> {
         query: &[(&str, &str)],
     ) -> Result<Vec<LoadBalancer>, OpenStackError> {
         self.list(Call::LoadBalancerList, &["loadbalancers"], query)
+            .await
+    }
+
+    /// Lists all load balancers of the project.
+    pub(super) async fn all_load_balancers(&self) -> Result<Rows<LoadBalancer>, OpenStackError> {
+        self.list_rows(Call::LoadBalancerList, &["loadbalancers"], &[])
             .await
     }
 
@@ -237,8 +259,9 @@ impl Api<'_> {
     pub(super) async fn networks(
         &self,
         query: &[(&str, &str)],
-    ) -> Result<Vec<Network>, OpenStackError> {
-        self.list(Call::NetworkList, &["networks"], query).await
+    ) -> Result<Rows<Network>, OpenStackError> {
+        self.list_rows(Call::NetworkList, &["networks"], query)
+            .await
     }
 
     pub(super) async fn subnet(&self, id: &str) -> Result<Option<Subnet>, OpenStackError> {
@@ -280,7 +303,7 @@ impl Api<'_> {
     ) -> Result<Option<Port>, OpenStackError> {
         let path = ["ports", &*port.id];
         let request = Request::new(Call::PortUpdate, &path)
-            .if_revision(port.standard.revision_number)
+            .if_revision(port.revision_number)
             .with_detail(reason);
         let body = PortUpdate { security_groups: Some(groups), ..PortUpdate::default() };
         none_if_not_found(self.client.put(self.op, &request, &body).await)
@@ -304,6 +327,15 @@ impl Api<'_> {
         query: &[(&str, &str)],
     ) -> Result<Vec<SecurityGroup>, OpenStackError> {
         self.list(Call::SecurityGroupList, &["security-groups"], query)
+            .await
+    }
+
+    /// Lists all security groups of the project.
+    pub(super) async fn all_groups(
+        &self,
+        query: &[(&str, &str)],
+    ) -> Result<Rows<SecurityGroup>, OpenStackError> {
+        self.list_rows(Call::SecurityGroupList, &["security-groups"], query)
             .await
     }
 

@@ -7,10 +7,13 @@ use std::{
 
 use ccm_core::provider::Op;
 use ipnet::IpNet;
-use openstack_api::neutron::{AddressPair, Port, PortUpdate};
+use openstack_api::neutron::{AddressPair, PortUpdate};
 
 use super::{NeutronRoutes, plan};
-use crate::client::{Call, OpenStackError, Request};
+use crate::{
+    api::neutron::Port,
+    client::{Call, OpenStackError, Request},
+};
 
 /// Maximum number of addresses in one request. With 50 IPv6 addresses the URL has 4 kB.
 const MAX_ADDRESSES: usize = 50;
@@ -108,7 +111,7 @@ impl NeutronRoutes {
             let mut request =
                 Request::new(Call::PortUpdate, &path).with_detail("pod networks of the node");
             if self.extensions.if_match {
-                request = request.if_revision(port.standard.revision_number);
+                request = request.if_revision(port.revision_number);
             }
             match self.client.put::<Port>(op, &request, &body).await {
                 Ok(_) => return Ok(()),

@@ -1,14 +1,17 @@
 //! Routes on the local cloud, in process and in virtual time.
 
 use ccm_core::provider::ErrorKind;
-use openstack_api::neutron::Port;
+use openstack_local::api::neutron::{self, Port};
 use openstack_local::{
     neutron as local,
     server::{FaultKind, Settings as CloudSettings},
 };
 
 use super::*;
-use crate::test_fixture::{ProjectFixture, Server, op};
+use crate::{
+    api::from_json,
+    test_fixture::{ProjectFixture, Server, op},
+};
 
 async fn routes(stage: &ProjectFixture) -> NeutronRoutes {
     let extensions = Extensions::detect(&stage.client, &op())
@@ -418,7 +421,7 @@ async fn a_route_to_an_address_that_several_ports_have_is_somebody_elses() {
 
 #[test]
 fn a_router_without_its_routes_is_an_error_and_not_one_without_routes() {
-    let read = |body: &str| serde_json::from_str::<RouterState>(body);
+    let read = |body: &str| from_json::<Router>(serde_json::from_str(body).unwrap());
     assert_eq!(read(r#"{"routes": []}"#).unwrap().revision_number, 0);
     assert!(read(r#"{"id": "1", "revision_number": 2}"#).is_err());
 }

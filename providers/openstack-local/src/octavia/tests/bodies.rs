@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use openstack_api::octavia::LoadBalancerCreate;
+use crate::api::octavia::LoadBalancerCreate;
 
 use super::*;
 use crate::keystone::KeyContainer;

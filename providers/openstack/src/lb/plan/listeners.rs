@@ -3,12 +3,15 @@
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
-use openstack_api::octavia::{Listener, ListenerUpdate, Patch};
+use openstack_api::octavia::{ListenerUpdate, Patch};
 
 use super::PlanInput;
-use crate::lb::{
-    body::FORWARDED_FOR,
-    model::{DesiredListener, ListenerProtocol, Timeouts},
+use crate::{
+    api::octavia::Listener,
+    lb::{
+        body::FORWARDED_FOR,
+        model::{DesiredListener, ListenerProtocol, Timeouts},
+    },
 };
 
 /// Octavia's defaults, for versions that do not show timeouts.

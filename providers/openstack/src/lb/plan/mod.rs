@@ -13,7 +13,7 @@ mod renames;
 use std::collections::BTreeSet;
 
 use ccm_core::provider::{CloudError, ErrorKind};
-use openstack_api::octavia::{Listener, LoadBalancerUpdate, Patch, Pool};
+use openstack_api::octavia::{LoadBalancerUpdate, Patch};
 
 pub use self::action::{ActionKind, PlannedAction, PoolMethod};
 use super::{
@@ -23,7 +23,10 @@ use super::{
     names,
     ownership::ServiceOwnership,
 };
-use crate::lb::{desired_members::DesiredMember, observed::ObservedLoadBalancer};
+use crate::{
+    api::octavia::{Listener, Pool},
+    lb::{desired_members::DesiredMember, observed::ObservedLoadBalancer},
+};
 
 /// Input of a plan besides the desired state.
 #[derive(Clone, Copy, Debug)]
@@ -265,7 +268,7 @@ pub fn plan_clear(observed: &ObservedLoadBalancer) -> Vec<PlannedAction> {
     let reason = "its load balancer is to be deleted";
     let mut actions = Vec::new();
     for pool in &observed.pools {
-        if let Some(monitor) = &pool.monitor.healthmonitor_id {
+        if let Some(monitor) = &pool.healthmonitor_id {
             let delete_monitor = ActionKind::DeleteMonitor(monitor.clone());
             actions.push(PlannedAction::new(delete_monitor, &**monitor, reason));
         }

@@ -8,13 +8,13 @@ use std::{
     sync::Arc,
 };
 
-use openstack_api::neutron::{Port, SecurityGroup};
 use tokio::time::Instant;
 
 use super::{
     SecurityGroupTask,
     plan::{Rule, RuleDiff, diff_rules, is_of_server, ports_to_add, ports_to_remove},
 };
+use crate::api::neutron::{Port, SecurityGroup};
 
 /// Ports of servers.
 #[derive(Debug, Default)]
@@ -90,7 +90,7 @@ impl ListedSecurityGroup {
 
 #[cfg(test)]
 mod tests {
-    use openstack_api::neutron::{FixedIp, SecurityGroupRule};
+    use crate::api::neutron::{FixedIp, SecurityGroupRule};
 
     use super::*;
     use crate::lb::{desired_members::NodeBackend, model::SecurityGroupSpec};

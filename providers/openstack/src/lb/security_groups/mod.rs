@@ -11,7 +11,6 @@ use std::{
 
 use ccm_core::provider::{CloudError, Digest, ErrorKind, PlannedChange, Progress};
 use ipnet::IpNet;
-use openstack_api::neutron::{Port, SecurityGroup};
 use parking_lot::Mutex;
 
 use self::{
@@ -20,6 +19,7 @@ use self::{
 };
 use super::{api::Api, model::SecurityGroupSpec, names::GROUP_PREFIX, sync_state::retry_delay};
 use crate::{
+    api::neutron::{Port, SecurityGroup},
     client::{ErrorClass, OpenStackError},
     lb::desired_members::NodeBackend,
 };
@@ -251,15 +251,23 @@ impl SecurityGroupManager {
             }
         }
         let groups = api
-            .groups(&[("fields", "id"), ("fields", "name"), ("fields", "description")])
+            .all_groups(&[("fields", "id"), ("fields", "name"), ("fields", "description")])
             .await?;
+        // A group that cannot be read may be the one. Reading it by its name will show that.
+        if groups
+            .unreadable
+            .iter()
+            .any(|row| row.may_have("name", name))
+        {
+            return Ok(true);
+        }
         let mut names = self.names.lock();
-        for group in groups {
+        for group in groups.rows {
             if group.name.starts_with(GROUP_PREFIX) {
                 names.existing.insert(group.name.into());
             }
         }
-        names.listed = true;
+        names.listed = groups.unreadable.is_empty();
         Ok(names.existing.contains(name))
     }
 
@@ -296,7 +304,7 @@ impl SecurityGroupManager {
             self.set_membership(api, port, &PortMembership::not_of(&group.id), reason)
                 .await?;
             // Old upstream releases set such a tag.
-            if port.standard.tags.contains(&group.id) {
+            if port.tags.contains(&group.id) {
                 api.delete_port_tag(&port.id, &group.id).await?;
             }
         }

@@ -13,17 +13,18 @@ use ccm_core::{
     write_gate::WriteGate,
 };
 use http::{Request, Response};
-use openstack_api::neutron::{
+use openstack_local::api::neutron::{
     FixedIpRequest, FloatingIp, GatewayRequest, NetworkCreate, Port, PortCreate, RouterCreate,
     SecurityGroupRule, SubnetCreate,
 };
-use openstack_api::octavia::{Listener, LoadBalancer, Member};
+use openstack_local::api::octavia::{Listener, LoadBalancer, Member};
 use openstack_local::{
     neutron, octavia,
     server::{LocalCloud, Settings as CloudSettings},
     state::{CloudState, RequestContext},
 };
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -37,10 +38,33 @@ use crate::{
 
 pub(super) const CLUSTER: &str = "c1";
 
-/// The way to the local cloud, which notes requests.
+/// Changes a row of an answer to the request with this path and query.
+type Spoil = Box<dyn Fn(&str, &mut Value) + Send>;
+
+/// The way to the local cloud, which notes requests, and may change rows of what is answered.
 pub(super) struct Wire {
     cloud: Arc<InProcess>,
     pub(super) log: Mutex<Vec<String>>,
+    spoil: Mutex<Option<Spoil>>,
+}
+
+impl Wire {
+    /// Changes the rows of all lists from here on.
+    pub(super) fn spoil(&self, spoil: impl Fn(&str, &mut Value) + Send + 'static) {
+        *self.spoil.lock() = Some(Box::new(spoil));
+    }
+
+    fn spoilt(&self, target: &str, body: &Bytes) -> Option<Bytes> {
+        let spoil = self.spoil.lock();
+        let spoil = spoil.as_ref()?;
+        let mut body: Value = serde_json::from_slice(body).ok()?;
+        for list in body.as_object_mut()?.values_mut() {
+            for row in list.as_array_mut().into_iter().flatten() {
+                spoil(target, row);
+            }
+        }
+        Some(body.to_string().into())
+    }
 }
 
 #[async_trait]
@@ -57,7 +81,12 @@ impl Transport for Wire {
                 .lock()
                 .push(format!("{} {}{query}", request.method(), request.uri().path()));
         }
-        self.cloud.send(request).await
+        let target = request.uri().path_and_query().map(ToString::to_string);
+        let mut response = self.cloud.send(request).await?;
+        if let Some(body) = self.spoilt(&target.unwrap_or_default(), response.body()) {
+            *response.body_mut() = body;
+        }
+        Ok(response)
     }
 }
 
@@ -127,7 +156,11 @@ impl Fixture {
         net: Net,
         settings: LoadBalancerSettings,
     ) -> Self {
-        let wire = Arc::new(Wire { cloud: InProcess::new(&local), log: Mutex::default() });
+        let wire = Arc::new(Wire {
+            cloud: InProcess::new(&local),
+            log: Mutex::default(),
+            spoil: Mutex::default(),
+        });
         let client = Client::connect(&in_process::settings(&local), wire.clone())
             .await
             .unwrap()
@@ -531,7 +564,7 @@ async fn build(local: &LocalCloud, nodes: usize) -> Net {
             state,
             &ctx,
             &router.id,
-            &openstack_api::neutron::InterfaceRequest {
+            &openstack_local::api::neutron::InterfaceRequest {
                 subnet_id: Some(inner_subnet.id.clone()),
                 port_id: None,
             },

@@ -2,7 +2,7 @@
 //! The tables of Services.
 
 use anyhow::Context as _;
-use openstack_api::neutron::{FloatingIpCreate, PortCreate};
+use openstack_local::api::neutron::{FloatingIpCreate, PortCreate};
 use openstack_local::{neutron, octavia};
 use serde_json::{Value, json};
 

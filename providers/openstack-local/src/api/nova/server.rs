@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::IgnoredAny};
 
-use crate::lenient::{nullable, or_default};
+use crate::api::lenient::{nullable, or_default};
 
 /// A server as answered.
 ///

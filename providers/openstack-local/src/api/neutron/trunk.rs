@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Standard, envelopes};
-use crate::lenient::or_default;
+use crate::api::lenient::or_default;
 
 /// A port that carries other ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

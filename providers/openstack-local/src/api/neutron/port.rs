@@ -3,7 +3,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use super::{Standard, envelopes};
-use crate::lenient::{nullable, or_default};
+use crate::api::lenient::{nullable, or_default};
 
 /// A port, which connects a device to a network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

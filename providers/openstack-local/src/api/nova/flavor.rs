@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Link;
-use crate::lenient::nullable;
+use crate::api::lenient::nullable;
 
 /// A size of servers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

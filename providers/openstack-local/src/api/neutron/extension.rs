@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Link, envelopes};
-use crate::lenient::or_default;
+use crate::api::lenient::or_default;
 
 /// Something the service offers beyond its core.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -46,7 +46,7 @@ pub use self::{
 };
 
 /// A link to another page.
-pub use crate::nova::Link;
+pub use crate::api::nova::Link;
 
 /// Makes an envelope and a page.
 macro_rules! envelopes {
@@ -65,7 +65,7 @@ macro_rules! envelopes {
             pub $names: Vec<$row>,
             /// Pages beside this one; only where pages were asked for or are enforced.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
-            pub $links: Vec<$crate::neutron::Link>,
+            pub $links: Vec<$crate::api::neutron::Link>,
         }
 
         impl $page {
@@ -85,25 +85,25 @@ use envelopes;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standard {
     /// Project it belongs to; empty for what belongs to none.
-    #[serde(default, deserialize_with = "crate::lenient::or_default")]
+    #[serde(default, deserialize_with = "crate::api::lenient::or_default")]
     pub project_id: String,
     /// The same, by its old name.
-    #[serde(default, deserialize_with = "crate::lenient::or_default")]
+    #[serde(default, deserialize_with = "crate::api::lenient::or_default")]
     pub tenant_id: String,
     /// Free text.
-    #[serde(default, deserialize_with = "crate::lenient::or_default")]
+    #[serde(default, deserialize_with = "crate::api::lenient::or_default")]
     pub description: String,
     /// RFC 3339, with `Z`.
-    #[serde(default, deserialize_with = "crate::lenient::or_default")]
+    #[serde(default, deserialize_with = "crate::api::lenient::or_default")]
     pub created_at: String,
     /// RFC 3339, with `Z`.
-    #[serde(default, deserialize_with = "crate::lenient::or_default")]
+    #[serde(default, deserialize_with = "crate::api::lenient::or_default")]
     pub updated_at: String,
     /// One more after each change; 0 where the extension is missing.
-    #[serde(default, deserialize_with = "crate::lenient::or_default")]
+    #[serde(default, deserialize_with = "crate::api::lenient::or_default")]
     pub revision_number: u64,
     /// Words set by users, ordered.
-    #[serde(default, deserialize_with = "crate::lenient::or_default")]
+    #[serde(default, deserialize_with = "crate::api::lenient::or_default")]
     pub tags: Vec<String>,
 }
 

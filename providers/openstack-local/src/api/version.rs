@@ -1,7 +1,7 @@
 //! Version discovery documents.
 //!
 //! They are public: no token is needed. Keystone's list is in
-//! [`keystone::Versions`](crate::keystone::Versions).
+//! [`keystone::Versions`](crate::api::keystone::Versions).
 
 use serde::{Deserialize, Serialize};
 

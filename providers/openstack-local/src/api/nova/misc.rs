@@ -23,7 +23,7 @@ pub struct InterfaceAttachment {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "crate::lenient::nullable"
+        deserialize_with = "crate::api::lenient::nullable"
     )]
     pub tag: Option<Option<String>>,
 }

@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 use serde::{Deserialize, Serialize};
 
 use super::{GroupName, Link};
-use crate::lenient::nullable;
+use crate::api::lenient::nullable;
 
 /// Asks for a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,7 +137,7 @@ pub struct ServerCreated {
     pub security_groups: Vec<GroupName>,
     /// Password of the administrator.
     #[serde(default, rename = "adminPass", skip_serializing_if = "Option::is_none")]
-    pub admin_pass: Option<crate::Secret>,
+    pub admin_pass: Option<crate::api::Secret>,
 }
 
 /// Changes a server; what is absent stays.
