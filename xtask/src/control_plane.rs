@@ -25,9 +25,10 @@ const PROGRAMS: [(&str, &str, &str); 4] = [
 /// Programs in Go that run beside ours in Rust: their names, their modules below `tests`, and their
 /// main packages. Those of our own are in the module of Kubernetes, so that Go compiles what they
 /// share with its programs once.
-const GO_PROGRAMS: [(&str, &str, &str); 3] = [
+const GO_PROGRAMS: [(&str, &str, &str); 4] = [
     (assets::GO_ELECTOR, "control-plane/kubernetes", "./elector"),
     (assets::GO_CCM, "control-plane/kubernetes", "./ccm"),
+    (assets::GOPHERCLOUD, "openstack-clients/gophercloud", "."),
     (
         assets::PROMTOOL,
         "control-plane/promtool",

@@ -155,7 +155,7 @@ impl<'s> View<'s> {
     /// Shows everything of one that is requested on its own.
     pub(super) fn full_alone(&self, row: &ServerRow) -> Server {
         Server {
-            server_groups: self.from(71).then(Vec::new),
+            server_groups: self.from(71).then(|| row.group.iter().cloned().collect()),
             ..self.full(row)
         }
     }

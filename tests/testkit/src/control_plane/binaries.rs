@@ -99,6 +99,9 @@ pub enum GoProgram {
     /// Upstream's OpenStack cloud-controller-manager, of the version that
     /// `tests/control-plane/openstack` pins.
     OpenstackCcm,
+    /// Applies a Terraform-like sequence with gophercloud, and destroys what it made; see
+    /// `tests/openstack-clients/gophercloud`.
+    Gophercloud,
     /// Prometheus' tool that judges alerts, of the version that `tests/control-plane/promtool`
     /// pins; see [`promtool`](crate::promtool).
     Promtool,
@@ -123,6 +126,7 @@ impl GoProgram {
             Self::Elector => assets::GO_ELECTOR,
             Self::AwsCcm => assets::AWS_CCM,
             Self::OpenstackCcm => assets::OPENSTACK_CCM,
+            Self::Gophercloud => assets::GOPHERCLOUD,
             Self::Promtool => assets::PROMTOOL,
         }
     }

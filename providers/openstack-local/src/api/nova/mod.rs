@@ -23,7 +23,10 @@ pub use self::{
         Address, AddressType, Addresses, AttachedVolume, Fault, GroupName, Image, Link, Server,
         ServerEnvelope, ServerFlavor, Servers,
     },
-    server_request::{NetworkRequest, Networks, ServerCreate, ServerCreated, ServerUpdate},
+    server_request::{
+        NetworkRequest, Networks, SchedulerHints, ServerCreate, ServerCreateBody, ServerCreated,
+        ServerUpdate,
+    },
 };
 
 /// Lowest microversion: what a request without a header gets.

@@ -61,6 +61,31 @@ pub struct ServerCreate {
     /// From 2.90.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
+    /// Hints for the scheduler. In a request they are beside the server.
+    #[serde(skip)]
+    pub hints: SchedulerHints,
+}
+
+/// Hints for the scheduler.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SchedulerHints {
+    /// ID of a server group that the server joins.
+    #[serde(default)]
+    pub group: Option<String>,
+}
+
+/// Body of a request for a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerCreateBody {
+    /// The server.
+    pub server: ServerCreate,
+    /// Hints for the scheduler.
+    #[serde(
+        default,
+        rename = "os:scheduler_hints",
+        alias = "OS-SCH-HNT:scheduler_hints"
+    )]
+    pub hints: SchedulerHints,
 }
 
 /// Networks to attach a new server to.

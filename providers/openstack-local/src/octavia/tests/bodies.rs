@@ -86,6 +86,7 @@ fn listeners_are_checked() {
         name: "web".to_owned(),
         project_id: PROJECT.to_owned(),
         created_at: Timestamp::UNIX_EPOCH,
+        kind: "certificate".to_owned(),
         secrets: BTreeMap::new(),
     });
     cloud.commit();
