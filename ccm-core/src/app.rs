@@ -2,6 +2,7 @@
 //! nothing else.
 
 mod check;
+mod explain;
 mod orphans;
 mod report_flags;
 
@@ -44,6 +45,8 @@ use crate::{
     },
 };
 
+/// The names of the subcommands.
+const SUBCOMMANDS: [&str; 3] = [orphans::SUBCOMMAND, check::SUBCOMMAND, explain::SUBCOMMAND];
 /// The exit code of `--shadow-once` if something differs.
 const EXIT_DIFFERENT: u8 = 2;
 /// The error of `--shadow-once` if the comparison is incomplete.
@@ -64,6 +67,9 @@ pub use crate::error::BoxError;
 /// If the first argument is `check`, the process finds out whether the manager could work with these
 /// flags, changes nothing, and prints a report. Its exit code is 0 if all is well, 2 after warnings,
 /// and 1 after errors.
+///
+/// If the first argument is `explain`, the process asks the leader why a Node, a Service or the
+/// routes are as they are, and prints the answer. Its exit code is 0, and 1 on failure.
 ///
 /// `build` constructs the provider from the validated configuration. It runs before leader
 /// election, so an invalid cloud configuration also ends a standby. An error of `build` ends the
@@ -95,13 +101,18 @@ where
 {
     let mut args = args.into_iter().peekable();
     let subcommand = args
-        .next_if(|arg| arg == orphans::SUBCOMMAND || arg == check::SUBCOMMAND)
+        .next_if(|arg| SUBCOMMANDS.iter().any(|name| arg == name))
         .and_then(|arg| arg.into_string().ok());
     let product = match subcommand.as_deref() {
         Some(orphans::SUBCOMMAND) => orphans::with_flags(product),
         Some(check::SUBCOMMAND) => check::with_flags(product),
+        Some(explain::SUBCOMMAND) => explain::with_flags(product),
         _ => product,
     };
+    let mut object = None;
+    if subcommand.as_deref() == Some(explain::SUBCOMMAND) {
+        object = explain::take_object(&mut args)?;
+    }
     let mut config = match config::parse(&product, args)? {
         Invocation::Help(text) | Invocation::Version(text) => {
             write_line(&mut std::io::stdout(), &text);
@@ -126,6 +137,7 @@ where
     let result = match subcommand.as_deref() {
         Some(orphans::SUBCOMMAND) => Box::pin(orphans::run(product, config, build)).await,
         Some(check::SUBCOMMAND) => Box::pin(check::run(product, config, build)).await,
+        Some(explain::SUBCOMMAND) => Box::pin(explain::run(product, config, object, build)).await,
         _ => run_manager(product, config, verbosity, build).await,
     };
     if let Some(traces) = traces {

@@ -8,6 +8,7 @@
 //! - [`k8s`]: Kubernetes names and the reduced object types that are cached;
 //! - [`runtime`]: caches, queues, leader election, events;
 //! - [`check`]: the report of the subcommand `check`;
+//! - [`explain`]: why a Node or a Service is as it is, and what to do;
 //! - [`redact`]: removes credentials from text of other programs;
 //! - [`telemetry`]: metrics, logs and traces.
 
@@ -18,6 +19,7 @@ pub mod check;
 pub mod config;
 pub mod controllers;
 pub mod error;
+pub mod explain;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 pub mod k8s;

@@ -25,9 +25,11 @@ const PROGRAMS: [(&str, &str, &str); 4] = [
 /// Programs in Go that run beside ours in Rust: their names, their modules below `tests`, and their
 /// main packages. Those of our own are in the module of Kubernetes, so that Go compiles what they
 /// share with its programs once.
-const GO_PROGRAMS: [(&str, &str, &str); 4] = [
+const GO_PROGRAMS: [(&str, &str, &str); 6] = [
     (assets::GO_ELECTOR, "control-plane/kubernetes", "./elector"),
     (assets::GO_CCM, "control-plane/kubernetes", "./ccm"),
+    (assets::PAUSE, "control-plane/kubernetes", "./pause"),
+    (assets::WEB, "control-plane/kubernetes", "./web"),
     (assets::GOPHERCLOUD, "openstack-clients/gophercloud", "."),
     (
         assets::PROMTOOL,
@@ -121,6 +123,15 @@ pub(crate) fn build(release: Release) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Returns the folder with the sources of upstream's OpenStack manager, once that is built. Its
+/// manifests and its chart are in it.
+pub(crate) fn source_of_openstack() -> anyhow::Result<PathBuf> {
+    let mut go = Command::new("go");
+    go.current_dir(root()?.join("tests/control-plane/openstack"));
+    go.args(["list", "-m", "-f", "{{.Dir}}", "k8s.io/cloud-provider-openstack"]);
+    Ok(process::output(&mut go)?.trim().into())
+}
+
 /// Folders of the modules that have code of ours.
 pub(crate) fn own_modules() -> anyhow::Result<Vec<PathBuf>> {
     let own = GO_PROGRAMS
@@ -193,17 +204,27 @@ fn build_one(
     module: &Path,
     package: &str,
 ) -> anyhow::Result<()> {
-    // A program has its name only when it is whole, and two builds at once do not meet.
-    let unfinished = directory.join(format!(".{name}.{}", std::process::id()));
-    let built =
-        go_build(release, module, package, &unfinished).with_context(|| format!("build {name}"));
-    if built.is_err() {
-        // Nothing to remove when the compiler had written nothing.
+    whole(&directory.join(name), |unfinished| {
+        go_build(release, module, package, unfinished).with_context(|| format!("build {name}"))
+    })
+}
+
+/// Makes a file or folder that has its name only when it is whole; two who make it at once do not
+/// meet.
+pub(crate) fn whole(
+    finished: &Path,
+    make: impl FnOnce(&Path) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let name = finished.file_name().unwrap_or_default().to_string_lossy();
+    let unfinished = finished.with_file_name(format!(".{name}.{}", std::process::id()));
+    let made = make(&unfinished);
+    if made.is_err() {
+        // Nothing to remove when nothing had been written.
         let _ = std::fs::remove_file(&unfinished);
+        let _ = std::fs::remove_dir_all(&unfinished);
     }
-    built?;
-    let finished = directory.join(name);
-    std::fs::rename(&unfinished, &finished)
+    made?;
+    std::fs::rename(&unfinished, finished)
         .with_context(|| format!("move {name} to {}", finished.display()))
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
-use crate::{control_plane, licenses, process, root, site, workflows};
+use crate::{control_plane, dockerfile, licenses, process, python, root, site, workflows};
 
 /// Runs of cargo: what each is for, and its arguments.
 const RUNS: [(&str, &[&str]); 6] = [
@@ -75,6 +75,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         step("the documentation site", site::run)?;
     }
     workflows()?;
+    dockerfile()?;
     shell()
 }
 
@@ -155,6 +156,15 @@ fn workflows() -> anyhow::Result<()> {
         return Ok(());
     }
     step("actionlint", workflows::lint)
+}
+
+/// Checks what a container engine builds.
+fn dockerfile() -> anyhow::Result<()> {
+    if !python::HADOLINT.can_be_prepared() {
+        println!("left out: hadolint, which needs Python with venv");
+        return Ok(());
+    }
+    step("hadolint", dockerfile::lint)
 }
 
 /// Checks the scripts.

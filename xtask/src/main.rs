@@ -11,11 +11,18 @@ mod assets;
 mod bench;
 mod chart;
 mod control_plane;
+mod dockerfile;
 mod explore;
 mod image;
 mod licenses;
 mod lint;
+mod linter;
+#[path = "../../tests/realcluster/src/machine.rs"]
+mod machine;
+mod markdown;
+mod nodes;
 mod notices;
+mod openstack_real;
 mod process;
 mod program;
 mod python;
@@ -51,13 +58,14 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Task {
     /// Builds etcd, kube-apiserver, kube-controller-manager and helm for tests, where they are not
-    /// there yet, and our programs in Go that tests run beside ours; needs Go
+    /// there yet, our programs in Go that tests run beside ours, and what nodes of a real cluster
+    /// run; needs Go
     ControlPlane,
     /// Runs the tests that need Rust alone; more with `--full` (Go, Python) and `--nightly`;
     /// further arguments go to `cargo test`
     Test(test::Arguments),
-    /// Runs clippy, `go vet`, actionlint and shellcheck, builds the documentation site, and checks what
-    /// images hold and what no test builds
+    /// Runs clippy, `go vet`, actionlint, hadolint and shellcheck, builds the documentation site, and
+    /// checks what images hold and what no test builds
     Lint(lint::Arguments),
     /// Checks layering, lengths, machine paths and links; offline
     Tidy,
@@ -106,7 +114,13 @@ fn main() -> ExitCode {
 
 fn run(task: Task) -> anyhow::Result<()> {
     match task {
-        Task::ControlPlane => control_plane::build_all(),
+        Task::ControlPlane => {
+            control_plane::build_all()?;
+            if control_plane::go_is_there() && machine::unfit().is_none() {
+                nodes::prepare()?;
+            }
+            Ok(())
+        }
         Task::Test(arguments) => test::run(&arguments),
         Task::Lint(arguments) => lint::run(&arguments),
         Task::Tidy => tidy::run(),

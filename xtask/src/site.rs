@@ -9,6 +9,7 @@ use std::process::Command;
 
 use anyhow::Context as _;
 
+use crate::markdown::{self, NewLink};
 use crate::{control_plane, process, root};
 
 /// Version of mdBook.
@@ -79,10 +80,7 @@ fn stage_pages(root: &Path, stage: &Path) -> anyhow::Result<usize> {
 
 /// Returns the pages that the table of contents names, relative to the root.
 fn pages_of(contents: &str) -> BTreeSet<PathBuf> {
-    links(contents)
-        .filter_map(|link| link.strip_prefix("../"))
-        .map(PathBuf::from)
-        .collect()
+    linked_files(&Path::new(SOURCE).join("SUMMARY.md"), contents)
 }
 
 /// Returns the pages in `docs` that the table of contents does not name.
@@ -99,82 +97,46 @@ fn missing_pages(root: &Path, pages: &BTreeSet<PathBuf>) -> anyhow::Result<Vec<S
 
 /// Returns the files to which a page links, relative to the root.
 fn linked_files(page: &Path, text: &str) -> BTreeSet<PathBuf> {
-    links(text)
-        .filter(|link| is_relative(link))
-        .filter_map(|link| resolve(page, link))
+    markdown::links(text)
+        .iter()
+        .filter(|link| is_file(&link.target))
+        .filter_map(|link| markdown::resolve(page, &link.target))
         .collect()
 }
 
 /// Replaces links to directories without a page by their text: a site cannot show them.
 fn without_directories(root: &Path, page: &Path, text: &str) -> String {
-    let mut out = text.to_owned();
-    for link in links(text).filter(|link| is_relative(link)) {
-        let Some(target) = resolve(page, link) else {
-            continue;
-        };
-        let target = root.join(target);
+    markdown::rewrite(text, |link| {
+        if !is_file(link) {
+            return None;
+        }
+        let target = root.join(markdown::resolve(page, link)?);
         if !target.is_dir() {
-            continue;
+            return None;
         }
         if target.join("README.md").is_file() {
-            let index = format!("{}/README.md", link.trim_end_matches('/'));
-            out = out.replace(&format!("]({link})"), &format!("]({index})"));
+            Some(NewLink::To(format!("{}/README.md", link.trim_end_matches('/'))))
         } else {
-            let end = format!("]({link})");
-            while let Some(close) = out.find(&end) {
-                let open = out[..close].rfind('[').unwrap_or(close);
-                let label = out[(open + 1).min(close)..close].to_owned();
-                out.replace_range(open..close + end.len(), &label);
-            }
+            Some(NewLink::Text)
         }
-    }
-    out
+    })
 }
 
 /// Replaces links to a `README.md`, from which mdBook makes the page `index.html`.
 fn with_index_pages(text: &str) -> String {
-    let mut out = text.to_owned();
-    for link in links(text).filter(|link| is_relative(link)) {
+    markdown::rewrite(text, |link| {
+        if !is_file(link) {
+            return None;
+        }
         let (file, anchor) = link.split_at(link.find('#').unwrap_or(link.len()));
-        if let Some(directory) = file.strip_suffix("README.md") {
-            let index = format!("]({directory}index.md{anchor})");
-            out = out.replace(&format!("]({link})"), &index);
-        }
-    }
-    out
+        let directory = file.strip_suffix("README.md")?;
+        Some(NewLink::To(format!("{directory}index.md{anchor}")))
+    })
 }
 
-/// Returns the targets of inline links.
-fn links(text: &str) -> impl Iterator<Item = &str> {
-    text.split("](")
-        .skip(1)
-        .filter_map(|rest| rest.split(')').next())
-        .filter(|link| !link.is_empty())
-}
-
-fn is_relative(link: &str) -> bool {
-    !link.contains("://") && !link.starts_with("mailto:") && !link.starts_with('#')
-}
-
-/// Resolves a link without its fragment. Returns `None` if it leaves the tree.
-fn resolve(from: &Path, link: &str) -> Option<PathBuf> {
-    let file = link.split(['#', '?']).next().unwrap_or_default();
-    if file.is_empty() {
-        return Some(from.to_owned());
-    }
-    let mut path = from.parent().unwrap_or(Path::new("")).to_owned();
-    for part in file.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                if !path.pop() {
-                    return None;
-                }
-            }
-            name => path.push(name),
-        }
-    }
-    Some(path)
+/// Returns whether a link leads to a file beside the page that has it.
+fn is_file(link: &str) -> bool {
+    markdown::is_local(link) && !link.starts_with('#')
 }
 
 /// Reads the pages of a built site, by path relative to its root.
@@ -213,9 +175,9 @@ fn broken_links(pages: &BTreeMap<PathBuf, String>, is_file: impl Fn(&Path) -> bo
             .split(" href=\"")
             .skip(1)
             .filter_map(|rest| rest.split('"').next());
-        for link in hrefs.filter(|link| link.starts_with('#') || is_relative(link)) {
+        for link in hrefs.filter(|link| markdown::is_local(link)) {
             let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
-            let found = match resolve(page, file) {
+            let found = match markdown::resolve(page, file) {
                 None => false,
                 Some(target) if anchor.is_empty() => is_file(&target),
                 Some(target) => pages
@@ -275,10 +237,10 @@ mod tests {
 
     #[test]
     fn links_to_a_readme_become_links_to_the_index() {
-        let text = "[a](README.md) [b](../x/README.md#top) [c](https://example.org/README.md)";
+        let text = "[a](README.md) [b](../x/README.md#top) [c](https://example.org/README.md)\n\n    [d](README.md)";
         assert_eq!(
             with_index_pages(text),
-            "[a](index.md) [b](../x/index.md#top) [c](https://example.org/README.md)"
+            "[a](index.md) [b](../x/index.md#top) [c](https://example.org/README.md)\n\n    [d](README.md)"
         );
     }
 

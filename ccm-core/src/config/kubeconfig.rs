@@ -17,6 +17,7 @@ use thiserror::Error;
 
 pub use self::files::ClientConfig;
 use self::files::Origin;
+pub(crate) use self::files::ServerVerification;
 use super::{KubeClientConfig, Product};
 
 /// The error of the configuration of a client. No variant contains a credential.

@@ -106,6 +106,13 @@ impl NodeView {
         }
     }
 
+    /// Returns the node's first address of this type.
+    pub fn address(&self, kind: AddressType) -> Option<&str> {
+        let mut addresses = self.addresses.iter();
+        let found = addresses.find(|address| address.kind == kind);
+        found.map(|found| &*found.address)
+    }
+
     /// Returns true if the node has the uninitialized taint, which the cloud-node controller
     /// removes. Value and effect of the taint do not matter.
     pub fn is_uninitialized(&self) -> bool {

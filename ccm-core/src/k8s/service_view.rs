@@ -100,6 +100,11 @@ impl ServiceView {
         format!("{}/{}", self.namespace, self.name)
     }
 
+    /// Returns the value of an annotation.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.get(key).map(|value| &**value)
+    }
+
     /// Returns true if the Service has the load balancer finalizer.
     pub fn has_finalizer(&self) -> bool {
         self.finalizers
@@ -157,6 +162,17 @@ pub enum Protocol {
     Udp,
     /// SCTP.
     Sctp,
+}
+
+impl Protocol {
+    /// Returns the name as in the API: `TCP`, `UDP` or `SCTP`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+            Self::Sctp => "SCTP",
+        }
+    }
 }
 
 /// The session affinity of a Service.

@@ -7,6 +7,7 @@
 
 mod check;
 mod election;
+mod explain;
 mod health;
 mod ipam;
 mod named_task;
@@ -39,7 +40,10 @@ use self::{
     wiring::{ControllerBuilder, RunMode},
 };
 pub use self::{
-    observability::Observability, orphans::OrphanRequest, provider::CLOUD_PROVIDER_CHECK,
+    explain::{ExplainError, Explanations},
+    observability::Observability,
+    orphans::OrphanRequest,
+    provider::CLOUD_PROVIDER_CHECK,
     read_only::read_only,
 };
 use crate::{
@@ -105,6 +109,7 @@ pub struct Manager {
     clock: WallClock,
     /// The differences that shadow mode found.
     shadow_report: Arc<Mutex<ShadowReport>>,
+    explanations: Explanations,
     output: Output,
     /// A future to run once the API server is reachable. The lock only makes `Manager` `Sync`, and
     /// nothing contends for it.
@@ -301,7 +306,7 @@ impl Manager {
         } else {
             clients
         };
-        let Observability { registry, health, shadow_report } = observability;
+        let Observability { registry, health, shadow_report, explanations } = observability;
         Self {
             product,
             config,
@@ -312,6 +317,7 @@ impl Manager {
             health,
             clock,
             shadow_report,
+            explanations,
             output: stdout(),
             on_api_server_reachable: Mutex::default(),
             service_accounts: None,
@@ -337,8 +343,8 @@ impl Manager {
     /// the manager was made.
     #[must_use]
     pub fn with_observability(self, observability: Observability) -> Self {
-        let Observability { registry, health, shadow_report } = observability;
-        Self { registry, health, shadow_report, ..self }
+        let Observability { registry, health, shadow_report, explanations } = observability;
+        Self { registry, health, shadow_report, explanations, ..self }
     }
 
     /// Returns the registry of the process.
@@ -349,6 +355,11 @@ impl Manager {
     /// Returns the health checks of the process, to which the manager adds its own while it runs.
     pub fn health(&self) -> Health {
         self.health.clone()
+    }
+
+    /// Returns the explanations of objects, which are available while the controllers run.
+    pub fn explanations(&self) -> Explanations {
+        self.explanations.clone()
     }
 
     /// Sets a task to run once the API server is reachable, before leader election. If it fails,
@@ -436,11 +447,13 @@ impl Manager {
     ) -> Result<Vec<NamedTask>, ManagerError> {
         let mut builder = ControllerBuilder::new(self, gates, metrics, tasks.stop(), RunMode::Lead);
         builder.add_all()?;
-        let ControllerBuilder { mut controllers, caches, context, .. } = builder;
+        let ControllerBuilder { mut controllers, caches, context, explainers, nodes, .. } = builder;
         metrics.caches_syncing();
         caches.start(tasks).await?;
         // The provider is started once, even if there are two locks.
         self.start_provider(&context, metrics).await?;
+        self.explanations
+            .install(&self.provider, nodes, &self.clock, explainers);
         controllers.extend(self.provider_controllers(&context, gates));
         metrics.started_leading();
         let (migrated, main) = self.stagger_starts(controllers, metrics, tasks.stop());

@@ -1,4 +1,4 @@
-//! The metrics, the health checks and the shadow report of a manager.
+//! The metrics, the health checks, the shadow report and the explanations of a manager.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use axum::Router;
 use parking_lot::Mutex;
 use prometheus::Registry;
 
+use super::explain::{self, Explanations};
 use crate::{
     config::Config,
     runtime::{
@@ -14,7 +15,8 @@ use crate::{
     },
 };
 
-/// The metrics, the health checks and the shadow report of a manager. Clones share their state.
+/// The metrics, the health checks, the shadow report and the explanations of a manager. Clones share
+/// their state.
 ///
 /// They exist before the manager, because the HTTPS server starts earlier.
 #[derive(Clone, Debug)]
@@ -25,6 +27,8 @@ pub struct Observability {
     pub health: Health,
     /// The differences that shadow mode found.
     pub(super) shadow_report: Arc<Mutex<ShadowReport>>,
+    /// The explanations of objects, which are available while the controllers run.
+    pub(super) explanations: Explanations,
 }
 
 impl Observability {
@@ -35,15 +39,21 @@ impl Observability {
             registry: Registry::new(),
             health: Health::default(),
             shadow_report,
+            explanations: Explanations::default(),
         }
     }
 
-    /// Returns the additional HTTP handlers, which are `/shadow` in shadow mode and none otherwise.
+    /// Returns the additional HTTP handlers: those below `/explain`, and `/shadow` in shadow mode.
     pub fn routes(&self, config: &Config) -> Router {
+        let election = &config.leader_election;
+        let lease = election
+            .enabled
+            .then(|| format!("{}/{}", election.resource_namespace, election.resource_name));
+        let explanations = explain::routes(self.explanations.clone(), lease);
         if config.shadow.is_on() {
-            shadow::routes(self.shadow_report.clone())
+            explanations.merge(shadow::routes(self.shadow_report.clone()))
         } else {
-            Router::new()
+            explanations
         }
     }
 }

@@ -72,10 +72,14 @@ impl Manager {
         let mut builder =
             ControllerBuilder::new(self, &gates, metrics, tasks.stop(), RunMode::DryRun { settle });
         builder.add_all()?;
-        let ControllerBuilder { controllers, dry_runs, caches, context, .. } = builder;
+        let ControllerBuilder {
+            controllers, dry_runs, caches, context, explainers, nodes, ..
+        } = builder;
         metrics.caches_syncing();
         caches.start(tasks).await?;
         self.start_provider(&context, metrics).await?;
+        self.explanations
+            .install(&self.provider, nodes, &self.clock, explainers);
         for controller in self
             .provider
             .controllers()

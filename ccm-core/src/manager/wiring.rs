@@ -25,6 +25,7 @@ use crate::{
         node_lifecycle::NodeLifecycleController, route::RouteController,
         service::ServiceController,
     },
+    explain::Explainer,
     k8s::{NodeView, well_known},
     provider::{Op, ProviderContext, call_metrics::CloudMetrics},
     runtime::{
@@ -50,6 +51,9 @@ pub(super) trait Controller: Sized + Send + 'static {
     /// Turns the controller into a dry run, which only reports what the controller would do. It
     /// checks a difference again after `settle`.
     fn dry_run(self, settle: Duration) -> Box<dyn DryRun>;
+
+    /// Returns what explains objects from the state of the controller.
+    fn explainer(&self) -> Arc<dyn Explainer>;
 }
 
 macro_rules! controllers {
@@ -62,6 +66,10 @@ macro_rules! controllers {
             fn dry_run(self, settle: Duration) -> Box<dyn DryRun> {
                 let dry_run: fn(Self, Duration) -> Box<dyn DryRun> = $dry_run;
                 dry_run(self, settle)
+            }
+
+            fn explainer(&self) -> Arc<dyn Explainer> {
+                Self::explainer(self)
             }
         }
     )+};
@@ -107,6 +115,8 @@ pub(super) struct ControllerBuilder<'a> {
     pub(super) controllers: Vec<(ControllerLock, NamedTask)>,
     /// The dry runs of the controllers, in shadow mode.
     pub(super) dry_runs: Vec<Box<dyn DryRun>>,
+    /// What explains objects, by the name of the controller.
+    pub(super) explainers: Vec<(&'static str, Arc<dyn Explainer>)>,
     pub(super) mode: RunMode,
     /// The resources that the provider gets at its start.
     pub(super) context: ProviderContext,
@@ -154,6 +164,7 @@ impl<'a> ControllerBuilder<'a> {
             caches: Caches { metrics: telemetry.caches.clone(), filling: Vec::new() },
             controllers: Vec::new(),
             dry_runs: Vec::new(),
+            explainers: Vec::new(),
             mode,
             context,
         };
@@ -223,6 +234,7 @@ impl<'a> ControllerBuilder<'a> {
         name: &'static str,
         controller: impl Controller,
     ) {
+        self.explainers.push((name, controller.explainer()));
         match self.mode {
             RunMode::Lead => self.add(lock, name, controller.run(self.stop.clone())),
             RunMode::DryRun { settle } => self.dry_runs.push(controller.dry_run(settle)),

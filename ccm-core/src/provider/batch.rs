@@ -130,7 +130,7 @@ impl InstanceBatcher {
     }
 
     /// Returns the records of the cloud's answers to all queries so far.
-    pub(crate) fn records(&self) -> &InstanceRecords {
+    pub(crate) fn records(&self) -> &Arc<InstanceRecords> {
         &self.records
     }
 

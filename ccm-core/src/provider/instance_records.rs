@@ -14,7 +14,37 @@ use crate::k8s::{MachineId, NodeView};
 /// [`InstanceBatcher`](super::InstanceBatcher) records every answer; the node-lifecycle controller
 /// reads them.
 #[derive(Debug, Default)]
-pub(crate) struct InstanceRecords(Mutex<HashMap<Arc<str>, InstanceRecord>>);
+pub(crate) struct InstanceRecords {
+    by_provider_id: Mutex<HashMap<Arc<str>, InstanceRecord>>,
+    /// The last answer about each node, by its name, for explanations alone.
+    last_answers: Mutex<HashMap<Arc<str>, LastAnswer>>,
+}
+
+/// The last answer of the cloud about a node.
+#[derive(Clone, Debug)]
+pub(crate) struct LastAnswer {
+    pub(crate) at: Instant,
+    pub(crate) content: AnswerContent,
+}
+
+/// The content of an answer of the cloud, without the metadata.
+#[derive(Clone, Debug)]
+pub(crate) enum AnswerContent {
+    NotFound,
+    Found(PowerState),
+    /// The query failed.
+    Failed(Box<CloudError>),
+}
+
+impl AnswerContent {
+    fn of(answer: &Result<InstanceStatus, CloudError>) -> Self {
+        match answer {
+            Ok(InstanceStatus::NotFound) => Self::NotFound,
+            Ok(InstanceStatus::Found { power_state, .. }) => Self::Found(*power_state),
+            Err(error) => Self::Failed(Box::new(error.clone())),
+        }
+    }
+}
 
 /// The record of the answers about one provider ID. Errors do not change it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,11 +68,13 @@ impl InstanceRecords {
     /// Records the cloud's answer about a node. If the node has no provider ID, the answer is
     /// recorded for the provider ID that it contains.
     pub(crate) fn record(&self, node: &NodeView, answer: &Result<InstanceStatus, CloudError>) {
+        let last = LastAnswer { at: Instant::now(), content: AnswerContent::of(answer) };
+        self.last_answers.lock().insert(node.name.clone(), last);
         match answer {
             Err(_) => {}
             Ok(InstanceStatus::NotFound) => {
                 let Some(id) = &node.provider_id else { return };
-                let mut records = self.0.lock();
+                let mut records = self.by_provider_id.lock();
                 let record = records.entry(id.clone()).or_default();
                 if record.was_found {
                     record.lost_since.get_or_insert_with(Instant::now);
@@ -55,7 +87,7 @@ impl InstanceRecords {
                     .clone()
                     .or_else(|| meta.provider_id.as_deref().map(Arc::from));
                 let Some(id) = id else { return };
-                let mut records = self.0.lock();
+                let mut records = self.by_provider_id.lock();
                 let record = records.entry(id).or_default();
                 record.was_found = true;
                 record.lost_since = None;
@@ -70,7 +102,15 @@ impl InstanceRecords {
     /// Returns the record of a node's instance, or `None` if the cloud has not answered about it
     /// yet.
     pub(crate) fn of(&self, node: &NodeView) -> Option<InstanceRecord> {
-        self.0.lock().get(node.provider_id.as_ref()?).copied()
+        self.by_provider_id
+            .lock()
+            .get(node.provider_id.as_ref()?)
+            .copied()
+    }
+
+    /// Returns the last answer about a node of this name.
+    pub(crate) fn last_answer(&self, node: &str) -> Option<LastAnswer> {
+        self.last_answers.lock().get(node).cloned()
     }
 
     /// Returns for how long the cloud has not found the node's instance, which it found before.
@@ -83,7 +123,15 @@ impl InstanceRecords {
     pub(crate) fn prune(&self, nodes: &[Arc<NodeView>]) {
         /// Avoids repeated scans in a small cluster.
         const SLACK: usize = 100;
-        let mut records = self.0.lock();
+        let mut answers = self.last_answers.lock();
+        if answers.len() > 2 * nodes.len() + SLACK {
+            let names: std::collections::HashSet<&Arc<str>> =
+                nodes.iter().map(|node| &node.name).collect();
+            answers.retain(|name, _| names.contains(name));
+            answers.shrink_to_fit();
+        }
+        drop(answers);
+        let mut records = self.by_provider_id.lock();
         if records.len() > 2 * nodes.len() + SLACK {
             let used: std::collections::HashSet<&Arc<str>> = nodes
                 .iter()
@@ -157,7 +205,7 @@ mod tests {
         let records = InstanceRecords::default();
         records.record(&node(None), &Ok(InstanceStatus::NotFound));
         records.record(&node(None), &Ok(found(PowerState::Running, None)));
-        assert!(records.0.lock().is_empty());
+        assert!(records.by_provider_id.lock().is_empty());
         records.record(&node(None), &Ok(found(PowerState::Running, Some("a"))));
         assert!(
             records
@@ -174,9 +222,25 @@ mod tests {
             records.record(&node(Some(&format!("i{number}"))), &Ok(InstanceStatus::NotFound));
         }
         records.prune(&[Arc::new(node(Some("i0"))), Arc::new(node(Some("i1")))]);
-        assert_eq!(records.0.lock().len(), 103, "not too many yet");
+        assert_eq!(records.by_provider_id.lock().len(), 103, "not too many yet");
         records.prune(&[Arc::new(node(Some("i0")))]);
-        assert_eq!(records.0.lock().len(), 1);
+        assert_eq!(records.by_provider_id.lock().len(), 1);
         assert!(records.of(&node(Some("i0"))).is_some());
+    }
+
+    #[test]
+    fn the_last_answer_about_each_node_is_kept_and_forgotten_with_the_node() {
+        let records = InstanceRecords::default();
+        records.record(&node(None), &Ok(found(PowerState::Stopped, None)));
+        records.record(&node(None), &Err(CloudError::transient("no answer")));
+        let last = records.last_answer("n").unwrap();
+        assert!(
+            matches!(last.content, AnswerContent::Failed(error) if error.chain() == "no answer")
+        );
+        for number in 0..102 {
+            records.record(&NodeView::named(&format!("n{number}")), &Ok(InstanceStatus::NotFound));
+        }
+        records.prune(&[Arc::new(node(None))]);
+        assert!(records.last_answer("n").is_some() && records.last_answer("n5").is_none());
     }
 }

@@ -13,6 +13,7 @@ impl NodeView {
     ///
     /// `is_valid` must accept only the cloud's own spelling of an ID. A parser often accepts more,
     /// such as `07` for the number 7. No instance has such an ID, so it would seem to be deleted.
+    /// For IDs that are numbers, use [`is_canonical_number`].
     ///
     /// # Errors
     /// Returns [`ErrorKind::InvalidInput`](super::ErrorKind::InvalidInput) with the provider ID if
@@ -35,6 +36,13 @@ impl NodeView {
             ))),
         }
     }
+}
+
+/// Returns true if `text` is an unsigned number of at most 64 bits as clouds write it: digits without
+/// a sign and without leading zeros. For [`NodeView::id_in`].
+pub fn is_canonical_number(text: &str) -> bool {
+    text.parse::<u64>()
+        .is_ok_and(|number| number.to_string() == text)
 }
 
 /// Returns the existence, the power state and the metadata of instances. The cloud-node and the

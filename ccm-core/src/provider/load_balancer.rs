@@ -608,21 +608,6 @@ impl Progress {
     pub fn pending(op: &Op, reason: impl Into<Box<str>>) -> Self {
         Self::Pending { after: op.poll_interval(), reason: reason.into() }
     }
-
-    /// Returns an error of kind [`ErrorKind::Conflict`](super::ErrorKind::Conflict) with
-    /// `retry_after` instead of [`Pending`](Self::Pending), for a result that cannot be pending,
-    /// such as that of [`Routes::apply`](super::Routes::apply).
-    ///
-    /// # Errors
-    /// The reason why the call is pending.
-    pub fn done_or_busy(self) -> Result<(), CloudError> {
-        match self {
-            Self::Done => Ok(()),
-            Self::Pending { after, reason } => {
-                Err(CloudError::new(super::ErrorKind::Conflict, reason).with_retry_after(after))
-            }
-        }
-    }
 }
 
 /// A change that a provider would make.

@@ -189,6 +189,7 @@ pub mod rest;
 mod routes;
 pub mod simple_instances;
 pub mod simple_load_balancers;
+pub mod simple_routes;
 mod sleep_budget;
 mod throttle;
 
@@ -203,7 +204,7 @@ pub(crate) use error::MAX_RETRY_AFTER;
 pub use error::{CloudError, ErrorKind};
 pub use instances::{
     BatchLimits, InstanceMetadata, InstanceQuery, InstanceStatus, Instances, MetadataScope,
-    PowerState,
+    PowerState, is_canonical_number,
 };
 pub use inventory::{Inventory, OwnedObject, Owner};
 pub use load_balancer::{
@@ -214,13 +215,23 @@ pub use load_balancer::{
 pub use mutation::{Mutation, MutationResponse};
 pub use operation::{EventSink, EventType, Op};
 pub use rate_limiter::{Rate, RateLimiter};
-pub use routes::{Route, RouteChange, Routes};
+pub use routes::{Route, RouteChange, RouteLimits, Routes, UNINITIALIZED_NODE_DELAY};
 pub(crate) use throttle::Throttle;
 
 use crate::{
     k8s::{EndpointSliceView, NodeFields, NodeView, ServiceView},
     write_gate::WriteGate,
 };
+
+/// The operations of a provider whose routes are [`simple_routes`] and whose load balancers are
+/// [`simple_load_balancers`], for [`CloudProvider::mutation_operations`].
+pub const SIMPLE_OPERATIONS: &[&str] = &[
+    simple_routes::CREATE,
+    simple_routes::DELETE,
+    simple_load_balancers::CREATE,
+    simple_load_balancers::CHANGE,
+    simple_load_balancers::DELETE,
+];
 
 /// A cloud provider.
 ///

@@ -10,14 +10,22 @@ pub use super::{
     FieldError, InstanceMetadata, InstanceQuery, InstanceStatus, Instances, Inventory,
     LabelRequirement, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers, MetadataScope, Mutation,
     MutationResponse, NodeOwnership, NodeTarget, Op, OwnedObject, Owner, PlannedChange, PowerState,
-    Progress, ProviderContext, Rate, RateLimiter, ReadMode, Route, RouteChange, Routes,
-    ServiceInterpretation, ServiceNotice, SourceRanges,
-    rest::{ErrorFormat, ErrorResponse, OperationStatus, RestClient, Transport, path},
+    Progress, ProviderContext, Rate, RateLimiter, ReadMode, Route, RouteChange, RouteLimits,
+    Routes, SIMPLE_OPERATIONS, ServiceInterpretation, ServiceNotice, SourceRanges,
+    is_canonical_number,
+    rest::{
+        ErrorFormat, ErrorResponse, OperationFormat, OperationStatus, PageFormat, RestClient,
+        Transport, path,
+    },
     simple_instances::{SimpleInstance, SimpleInstances},
     simple_load_balancers::{
         OwnershipTags, ProvisioningStatus, SimpleLoadBalancer, SimpleLoadBalancerSpec,
         SimpleLoadBalancers,
+        steps::{
+            ListenerKey, LoadBalancerStep, LoadBalancerSteps, SteppedSettings, update_in_steps,
+        },
     },
+    simple_routes::{SimpleRoute, SimpleRoutes},
 };
 pub use crate::k8s::{
     AddressType, IpFamily, LbIngress, LbStatus, NodeAddress, NodeFields, NodeView, Protocol,

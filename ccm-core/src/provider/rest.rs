@@ -25,13 +25,15 @@
 //!
 //! There are no retries: the framework requeues. Redirects are not followed.
 //!
-//! [`ErrorFormat`] maps the error codes of a cloud to kinds of errors. [`RestClient::poll`] waits
-//! for a change that the cloud accepts first and completes later.
+//! [`ErrorFormat`] maps the error codes of a cloud to kinds of errors. For a change that the cloud
+//! accepts first and completes later, [`OperationFormat`] says what its operations look like, and
+//! [`RestClient::mutate_and_poll`] waits for it. [`PageFormat`] is for lists with numbered pages.
 
 mod errors;
 #[cfg(feature = "https")]
 mod https;
 mod long_running;
+mod pages;
 
 use std::{fmt, sync::Arc};
 
@@ -43,7 +45,8 @@ use serde::{Serialize, de::DeserializeOwned};
 pub use errors::{ErrorFormat, ErrorResponse};
 #[cfg(feature = "https")]
 pub use https::Https;
-pub use long_running::OperationStatus;
+pub use long_running::{OperationFormat, OperationStatus};
+pub use pages::PageFormat;
 
 use super::{CloudError, ErrorKind, Mutation, MutationResponse, Op};
 use crate::percent::encode;

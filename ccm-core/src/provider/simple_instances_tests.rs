@@ -260,3 +260,14 @@ fn an_id_is_read_from_the_provider_id_of_this_scheme() {
         assert!(error.to_string().contains(malformed), "{error}");
     }
 }
+
+#[test]
+fn a_number_has_one_spelling() {
+    use crate::provider::is_canonical_number;
+    for number in ["0", "7", "18446744073709551615"] {
+        assert!(is_canonical_number(number), "{number}");
+    }
+    for other in ["", "07", "00", "+7", "-7", " 7", "7x", "0x7", "18446744073709551616", "٧"] {
+        assert!(!is_canonical_number(other), "{other:?}");
+    }
+}

@@ -6,10 +6,14 @@
 //! [`SimpleLoadBalancers`], which consists of requests and a few pure functions, and gets
 //! [`LoadBalancers`] and [`Inventory`] from it. The order of actions, the ownership checks, the
 //! waiting for pending load balancers and the plans are implemented here, once for all such clouds.
-//! If a load balancer consists of several objects, implement [`LoadBalancers`] directly.
+//! If listeners and members are changed one by one, [`steps`] has what such a cloud needs besides. If a
+//! load balancer consists of several objects with owners of their own, implement [`LoadBalancers`]
+//! directly.
 //!
 //! No state is kept between calls. Each call first reads the load balancer, so it continues an
 //! interrupted call, and a load balancer that is up to date costs one read.
+
+pub mod steps;
 
 use std::{collections::BTreeSet, hash::Hash, net::IpAddr};
 
@@ -38,10 +42,13 @@ pub trait SimpleLoadBalancers: Send + Sync {
     /// The settings of a load balancer that its Service determines, without the members: ports,
     /// allowed clients, settings from annotations. They must be in a canonical form, with sorted
     /// sets and explicit defaults, because they are compared with the observed settings.
-    type Settings: PartialEq + Hash + Send + Sync;
+    type Settings: Clone + PartialEq + Hash + Send + Sync;
 
-    /// Returns the features that the load balancers support. The result must not change.
-    fn support(&self) -> LbSupport;
+    /// Returns the features that the load balancers support. The result must not change. The
+    /// default is TCP with one address family and without source ranges.
+    fn support(&self) -> LbSupport {
+        LbSupport::default()
+    }
 
     /// Returns the property of nodes from which [`member`](Self::member) derives. The result must
     /// not change. The default is [`NodeTarget::Address`].
@@ -72,7 +79,8 @@ pub trait SimpleLoadBalancers: Send + Sync {
 
     /// Creates a load balancer with its ownership tags in one request, through [`Op::mutate`] with
     /// this mutation. Its name must contain the UID and be unique in the cloud, so that the cloud
-    /// rejects a second request after the response to the first one was lost.
+    /// rejects a second request after the response to the first one was lost. What the created one
+    /// lacks is [updated](Self::update_load_balancer) then.
     async fn create_load_balancer(
         &self,
         op: &Op,
@@ -81,17 +89,20 @@ pub trait SimpleLoadBalancers: Send + Sync {
         desired: &SimpleLoadBalancerSpec<Self::Settings>,
     ) -> Result<SimpleLoadBalancer<Self::Settings>, CloudError>;
 
-    /// Updates the settings and members of an active load balancer in one request.
+    /// Updates the settings and members of an active load balancer in one request, or with
+    /// [`steps::update_in_steps`] in several ones. Returns the load balancer as it is then, with
+    /// [`ProvisioningStatus::Pending`] if the cloud completes the change later.
     async fn update_load_balancer(
         &self,
         op: &Op,
         mutation: Mutation,
-        id: &str,
+        observed: SimpleLoadBalancer<Self::Settings>,
         desired: &SimpleLoadBalancerSpec<Self::Settings>,
     ) -> Result<SimpleLoadBalancer<Self::Settings>, CloudError>;
 
     /// Starts the deletion of a load balancer, whatever its status. It counts as deleted when it is
-    /// no longer listed.
+    /// no longer listed. After [`ErrorKind::Conflict`] (it is locked) the deletion is pending and
+    /// started again later.
     async fn delete_load_balancer(
         &self,
         op: &Op,
@@ -184,16 +195,17 @@ impl<T: SimpleLoadBalancers> LoadBalancers for T {
                 settings: self.settings(&want.service)?,
                 members: members(self, want),
             };
-            match find(self, op, &want.service.uid).await? {
-                Some(observed) => reconcile(self, op, observed, desired).await,
+            let observed = match find(self, op, &want.service.uid).await? {
+                Some(observed) => observed,
                 None => {
                     let mark = OwnershipTags::new(op, &want.service);
                     let mutation =
                         Mutation::new(CREATE, want.service.key()).with_detail("there is none");
                     self.create_load_balancer(op, mutation, &mark, &desired)
-                        .await
+                        .await?
                 }
-            }
+            };
+            reconcile(self, op, observed, desired).await
         };
         ensured
             .await
@@ -204,19 +216,15 @@ impl<T: SimpleLoadBalancers> LoadBalancers for T {
     /// applied yet.
     async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
         let updated = async {
-            let Some(mut observed) = find(self, op, &want.service.uid).await? else {
+            let Some(observed) = find(self, op, &want.service.uid).await? else {
                 let message = format!("service {} has no load balancer", want.service.key());
                 return Err(CloudError::new(ErrorKind::NotFound, message));
             };
-            let members = members(self, want);
-            if observed.status != ProvisioningStatus::Active || observed.current.members == members
-            {
-                return Ok(observed);
-            }
-            let mutation = Mutation::new(CHANGE, &*observed.id).with_detail("members differ");
-            observed.current.members = members;
-            self.update_load_balancer(op, mutation, &observed.id, &observed.current)
-                .await
+            let desired = SimpleLoadBalancerSpec {
+                settings: observed.current.settings.clone(),
+                members: members(self, want),
+            };
+            reconcile(self, op, observed, desired).await
         };
         updated
             .await
@@ -386,7 +394,7 @@ async fn reconcile<T: SimpleLoadBalancers>(
     }
     let mutation = Mutation::new(CHANGE, &*observed.id).with_detail(observed.diff_reason(&desired));
     cloud
-        .update_load_balancer(op, mutation, &observed.id, &desired)
+        .update_load_balancer(op, mutation, observed, &desired)
         .await
 }
 
@@ -401,9 +409,16 @@ async fn delete_and_wait<T: SimpleLoadBalancers>(
         return Ok(Progress::Done);
     };
     if observed.status != ProvisioningStatus::Deleting {
-        cloud
-            .delete_load_balancer(op, Mutation::new(DELETE, &*observed.id), &observed.id)
-            .await?;
+        let mutation = Mutation::new(DELETE, &*observed.id);
+        match cloud.delete_load_balancer(op, mutation, &observed.id).await {
+            // An earlier change runs on, or somebody else changes the load balancer.
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                let after = error.retry_after().unwrap_or_else(|| op.poll_interval());
+                let reason = format!("load balancer {} is locked: {}", observed.id, error.chain());
+                return Ok(Progress::Pending { after, reason: reason.into() });
+            }
+            result => result?,
+        }
     }
     Ok(Progress::pending(op, format!("load balancer {} is being deleted", observed.id)))
 }

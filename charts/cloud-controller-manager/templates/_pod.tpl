@@ -78,6 +78,9 @@ httpGet:
   path: {{ .path }}
   port: https
   scheme: HTTPS
+{{- with .probe.initialDelaySeconds }}
+initialDelaySeconds: {{ . }}
+{{- end }}
 periodSeconds: {{ .probe.periodSeconds }}
 timeoutSeconds: {{ .probe.timeoutSeconds }}
 failureThreshold: {{ .probe.failureThreshold }}
@@ -256,6 +259,10 @@ spec:
         - name: https
           containerPort: {{ int $v.serving.port }}
           protocol: TCP
+      {{- if $v.startupProbe.enabled }}
+      startupProbe:
+        {{- include "ccm.probe" (dict "serving" $v.serving "probe" $v.startupProbe "path" "/livez") | nindent 8 }}
+      {{- end }}
       {{- if $v.livenessProbe.enabled }}
       livenessProbe:
         {{- include "ccm.probe" (dict "serving" $v.serving "probe" $v.livenessProbe "path" "/livez") | nindent 8 }}

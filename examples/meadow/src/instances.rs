@@ -70,10 +70,5 @@ impl From<Instance> for SimpleInstance {
 
 /// Reads the provider ID of a node, such as `meadow://ins-7`; `None` when it has none yet.
 pub(crate) fn instance_id(node: &NodeView) -> Result<Option<&str>, CloudError> {
-    let canonical = |number: &str| {
-        number
-            .parse::<u32>()
-            .is_ok_and(|parsed| parsed.to_string() == number)
-    };
-    node.id_in(NAME, |id| id.strip_prefix("ins-").is_some_and(canonical))
+    node.id_in(NAME, |id| id.strip_prefix("ins-").is_some_and(is_canonical_number))
 }

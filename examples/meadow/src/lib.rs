@@ -6,7 +6,7 @@ mod routes;
 
 use std::sync::Arc;
 
-use ccm_core::provider::{prelude::*, simple_load_balancers};
+use ccm_core::provider::prelude::*;
 use serde::{Deserialize, de::DeserializeOwned};
 
 /// Name of the provider: `--cloud-provider`, and scheme of its provider IDs.
@@ -72,13 +72,7 @@ impl CloudProvider for Meadow {
     }
 
     fn mutation_operations(&self) -> &'static [&'static str] {
-        &[
-            routes::CREATE,
-            routes::DELETE,
-            simple_load_balancers::CREATE,
-            simple_load_balancers::CHANGE,
-            simple_load_balancers::DELETE,
-        ]
+        SIMPLE_OPERATIONS
     }
 
     fn instances(&self) -> Option<&dyn Instances> {

@@ -15,7 +15,7 @@ const BALANCERS: &str = "v1/balancers";
 const SIZE: &str = "meadow.example/size";
 
 /// Desired settings of a load balancer, in the format of the API.
-#[derive(PartialEq, Hash, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Hash, Serialize, Deserialize)]
 pub struct Settings {
     size: String,
     /// Port, node port and protocol, such as `80:30080/tcp`.
@@ -78,10 +78,7 @@ impl SimpleLoadBalancers for Meadow {
 
     fn settings(&self, service: &ServiceView) -> Result<Settings, Vec<FieldError>> {
         let mut mistakes = Vec::new();
-        let size = service
-            .annotations
-            .get(SIZE)
-            .map_or("small", |size| &**size);
+        let size = service.annotation(SIZE).unwrap_or("small");
         if !matches!(size, "small" | "large") {
             mistakes.push(FieldError::new(SIZE, format!("{size:?} is neither small nor large")));
         }
@@ -152,10 +149,10 @@ impl SimpleLoadBalancers for Meadow {
         &self,
         op: &Op,
         mutation: Mutation,
-        id: &str,
+        observed: SimpleLoadBalancer<Settings>,
         desired: &SimpleLoadBalancerSpec<Settings>,
     ) -> Result<SimpleLoadBalancer<Settings>, CloudError> {
-        let load_balancer = path(BALANCERS, &[id], &[]);
+        let load_balancer = path(BALANCERS, &[&observed.id], &[]);
         self.api
             .mutate::<LoadBalancer>(op, mutation, Method::PATCH, &load_balancer, desired)
             .await

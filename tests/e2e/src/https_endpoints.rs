@@ -18,6 +18,9 @@ const PAGES: [&str; 8] = [
     "/readyz?verbose",
     "/livez?verbose",
 ];
+/// Explanations, which a process has once it leads and knows the object.
+const EXPLANATIONS: [&str; 3] =
+    ["/explain/routes", "/explain/nodes/any", "/explain/services/any/any"];
 /// Pause between two tries.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -51,6 +54,14 @@ pub async fn all(
         all += &text;
         let (status, text) = get(port, page, Some(stranger)).await?;
         ensure!(is_health || status == 401, "{page}: {status} {text}");
+        all += &text;
+    }
+    for page in EXPLANATIONS {
+        let (status, text) = get(port, page, Some(caller)).await?;
+        ensure!([200, 404, 503].contains(&status), "{page}: {status} {text}");
+        all += &text;
+        let (status, text) = get(port, page, Some(stranger)).await?;
+        ensure!(status == 401, "{page}: {status} {text}");
         all += &text;
     }
     Ok(all)

@@ -214,7 +214,7 @@ const WITHOUT_THE_MACHINES: &str = "Dir::Etc::Main \"/dev/null\";\nDir::Etc::Par
 
 /// Downloads packages with apt, which checks Debian's signatures. It uses nothing of this machine
 /// but its settings for the network: neither its sources nor what is installed.
-fn download(
+pub(super) fn download(
     folder: &Path,
     names: &[&str],
     release: &Release,

@@ -239,6 +239,18 @@ pub(crate) fn make_and_try(program: PathBuf) -> anyhow::Result<()> {
     })
 }
 
+/// Downloads packages of the images' release of Debian, for this machine.
+pub(crate) fn download(folder: &Path, names: &[&str]) -> anyhow::Result<()> {
+    let dockerfile = read(&root()?.join("images/Dockerfile"))?;
+    let release = Release::of(&String::from_utf8_lossy(&dockerfile))?;
+    debian::download(folder, names, &release, Architecture::host()?)
+}
+
+/// Returns the name of the folder that has this machine's libraries.
+pub(crate) fn library_folder() -> anyhow::Result<&'static str> {
+    Ok(Architecture::host()?.folder())
+}
+
 /// Checks that no package lacks the notices that an image has to have.
 pub(crate) fn check_notices() -> anyhow::Result<()> {
     for provider in Provider::value_variants() {

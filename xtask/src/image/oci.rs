@@ -80,7 +80,11 @@ impl Image {
         let mut manifest = blobs.add(manifest_type, manifest.to_string().into());
         let digest = manifest["digest"].as_str().unwrap_or_default().to_owned();
         manifest["platform"] = json!({"architecture": self.architecture, "os": "linux"});
-        manifest["annotations"] = json!({"org.opencontainers.image.ref.name": self.reference});
+        // The second is what containerd, and Docker with it, would make of the first, had it no colon.
+        manifest["annotations"] = json!({
+            "org.opencontainers.image.ref.name": self.reference,
+            "io.containerd.image.name": format!("docker.io/library/{}", self.reference),
+        });
         let index = json!({
             "schemaVersion": 2,
             "mediaType": "application/vnd.oci.image.index.v1+json",

@@ -169,8 +169,10 @@ fn every_blob_is_what_its_descriptor_says_and_none_is_left_over() {
     assert_eq!(json_of(&files, "oci-layout")["imageLayoutVersion"], "1.0.0");
     let index = json_of(&files, "index.json");
     assert_eq!(index["manifests"][0]["digest"], *archive.digest);
-    let name = &index["manifests"][0]["annotations"]["org.opencontainers.image.ref.name"];
-    assert_eq!(*name, format!("ccm-mock:{}", env!("CARGO_PKG_VERSION")));
+    let names = &index["manifests"][0]["annotations"];
+    let name = format!("ccm-mock:{}", env!("CARGO_PKG_VERSION"));
+    assert_eq!(names["org.opencontainers.image.ref.name"], *name);
+    assert_eq!(names["io.containerd.image.name"], format!("docker.io/library/{name}"));
     let manifest = blob(&index["manifests"][0], "application/vnd.oci.image.manifest.v1+json");
     let manifest: Value = serde_json::from_slice(&manifest).unwrap();
     let config = blob(&manifest["config"], "application/vnd.oci.image.config.v1+json");

@@ -1,5 +1,7 @@
 //! The sections of the changelog, in the form of Keep a Changelog: `## [1.2.3] - 2026-01-31`.
 
+use crate::markdown::{self, NewLink};
+
 /// Where changes are listed until they are released.
 const UNRELEASED: &str = "Unreleased";
 
@@ -107,18 +109,11 @@ pub(super) fn notes(text: &str, version: &str, base: &str) -> Option<String> {
 
 /// Makes links to files of the repository lead below `base`.
 fn with_base(text: &str, base: &str) -> String {
-    let mut parts = text.split("](");
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        out.push_str("](");
-        let target = part.split(')').next().unwrap_or_default();
-        if !target.contains("://") && !target.starts_with(['#', '<']) {
-            out.push_str(base.trim_end_matches('/'));
-            out.push('/');
-        }
-        out.push_str(part);
-    }
-    out
+    let base = base.trim_end_matches('/');
+    markdown::rewrite(text, |target| {
+        let is_file = markdown::is_local(target) && !target.starts_with('#');
+        is_file.then(|| NewLink::To(format!("{base}/{target}")))
+    })
 }
 
 /// Whether it is a day of some year: `2026-01-31`.

@@ -3,6 +3,7 @@
 //! nothing.
 
 mod changelog;
+pub(crate) mod crates;
 mod git;
 mod statements;
 mod versions;
@@ -29,6 +30,10 @@ pub(crate) struct Arguments {
     /// Address of the files at the tag, for links in the notes
     #[arg(long, default_value = ".")]
     files: String,
+    /// Also compares the public API of the crates that can be published with the last release; needs
+    /// cargo-semver-checks
+    #[arg(long)]
+    api: bool,
 }
 
 /// Says everything that keeps the version from being tagged, or how to tag it.
@@ -50,6 +55,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let notes = changelog::notes(&changelog, version, &arguments.files)
             .context("the section has no text")?;
         std::fs::write(path, notes).with_context(|| format!("write {}", path.display()))?;
+    }
+    if arguments.api && !crates::compare(&root, version)? {
+        println!("no release to compare the public API with");
     }
     println!("{version} can be released: git tag --sign --message 'Release {version}' v{version}");
     Ok(())

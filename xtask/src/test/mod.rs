@@ -19,7 +19,7 @@ use anyhow::Context as _;
 
 use crate::assets::Release;
 use crate::tier::Tier;
-use crate::{control_plane, process};
+use crate::{control_plane, machine, process};
 
 use self::programs::Program;
 use self::result::SuiteResult;
@@ -214,7 +214,11 @@ impl Run {
             }
         }
         let later = [Tier::Full, Tier::Nightly].map(Tier::command);
-        let may_be_missing = |why: &str| later.contains(&why) || nightly::OPTIONAL.contains(&why);
+        let may_be_missing = |why: &str| {
+            later.contains(&why)
+                || nightly::OPTIONAL.contains(&why)
+                || machine::REASONS.contains(&why)
+        };
         left_out
             .iter()
             .filter(|reason| !may_be_missing(reason.why))

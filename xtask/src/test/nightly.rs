@@ -10,11 +10,14 @@ use super::tools::Tools;
 use super::{Run, suites};
 use crate::assets::Release;
 use crate::image::{self, Provider};
+use crate::release::crates;
 use crate::tier::Tier;
 use crate::{control_plane, process};
 
 /// Names the program of an image for the suite that looks into it.
 const IMAGE_VARIABLE: &str = "CCM_IMAGE_PROGRAM";
+/// Names the folder of these programs for the suite that makes images of them.
+const RELEASES_VARIABLE: &str = "CCM_RELEASE_PROGRAMS";
 
 /// Reasons for which advisories and the image may go unchecked: neither can be had everywhere.
 pub(super) const OPTIONAL: [&str; 3] = [
@@ -35,6 +38,8 @@ pub(super) fn run(
     let mock = release()?;
     let mut variables = tools.variables(Tier::Nightly);
     variables.push((IMAGE_VARIABLE.to_owned(), mock.to_string_lossy().into_owned()));
+    let releases = mock.parent().unwrap_or(&mock);
+    variables.push((RELEASES_VARIABLE.to_owned(), releases.to_string_lossy().into_owned()));
     all.head("long tests");
     let jobs = suites::ALL
         .iter()
@@ -66,6 +71,8 @@ pub(super) fn run(
     }
     all.head("an image");
     image(all, mock)?;
+    all.head("crates as packages");
+    crates::package()?;
     all.head("advisories");
     advisories(all)
 }

@@ -85,7 +85,7 @@ const ALL_OF_IT: &[&str] = &[];
 const EXPLORATIONS: &[&str] = &["explore", "--skip", "planted"];
 
 /// Suites that need no SDK, the longest first, so that none runs alone at the end.
-pub(super) static ALL: [Suite; 27] = [
+pub(super) static ALL: [Suite; 30] = [
     Suite::new(
         "ccm-openstack",
         "lib",
@@ -103,6 +103,13 @@ pub(super) static ALL: [Suite; 27] = [
     .full(ALL_OF_IT)
     .nightly(ALL_OF_IT)
     .on_older_kubernetes(),
+    Suite::new(
+        "ccm-realcluster",
+        "realcluster",
+        "chart and images on real kubelets with containerd and kube-proxy",
+    )
+    .full(ALL_OF_IT)
+    .nightly(ALL_OF_IT),
     Suite::new(
         "ccm-mock",
         "conformance",
@@ -123,6 +130,11 @@ pub(super) static ALL: [Suite; 27] = [
     .full(ALL_OF_IT)
     .nightly(ALL_OF_IT),
     Suite::new("ccm-meadow", "conformance", "the provider of the guide in the conformance kit, with planted bugs"),
+    Suite::new(
+        "ccm-quarry",
+        "conformance",
+        "the provider of a cloud whose changes run on in the conformance kit, with planted bugs",
+    ),
     Suite::new("ccm-aws", "lib", "the AWS provider on an in-memory AWS; faults at each call; planted bugs are found")
         .full(&["explore", "conformance_tests", "counts", "--skip", "planted"])
         .nightly(EXPLORATIONS),
@@ -147,6 +159,12 @@ pub(super) static ALL: [Suite; 27] = [
     Suite::new("ccm-testkit", "lib", "the embedded API server, the conformance kit and the explorer themselves"),
     Suite::new("ccm-openstack", "takeover", "swap from upstream's OpenStack manager to ours, and back")
         .nightly(ALL_OF_IT),
+    Suite::new(
+        "ccm-openstack",
+        "real_services",
+        "the OpenStack manager on OpenStack's own services, and beside upstream's there",
+    )
+    .nightly(ALL_OF_IT),
     Suite::new("ccm-mock", "lib", "the scriptable cloud"),
     Suite::new("openstack-api", "lib", "requests to OpenStack, compared with literal bodies"),
     Suite::new("ccm-e2e", "lib", "what end-to-end suites observe with"),

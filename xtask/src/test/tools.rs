@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use crate::assets::{self, Release};
 use crate::tier::{TIER_VARIABLE, Tier};
-use crate::{control_plane, process, python};
+use crate::{control_plane, image, machine, nodes, openstack_real, process, python};
 
 /// Where prepared programs are, as variables for test programs.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ fn missing(tier: Tier) -> Vec<String> {
             "a real kube-apiserver, helm, "
         };
         missing.push(format!(
-            "Go (`go version` does not run): no tests with {real}Go's own controllers"
+            "Go (`go version` does not run): no tests with {real}Go's own controllers, kubelets"
         ));
     }
     for tool in [python::MOTO, python::OPENSTACK] {
@@ -51,6 +51,9 @@ fn missing(tier: Tier) -> Vec<String> {
     }
     if !process::runs("kubectl", &["version", "--client"]) {
         missing.push("kubectl: no tests with it".to_owned());
+    }
+    if tier == Tier::Nightly && !openstack_real::can_be_prepared() {
+        missing.push(openstack_real::MISSING.to_owned());
     }
     missing
 }
@@ -71,11 +74,26 @@ impl Tools {
             let programs =
                 control_plane::build_go_programs(upstreams).context("build programs in Go")?;
             found.push((assets::GO_PROGRAMS_VARIABLE, programs));
+            if upstreams {
+                let module = control_plane::source_of_openstack().context("find upstream")?;
+                found.push(("CCM_OPENSTACK_UPSTREAM", module));
+            }
+            if image::missing()?.is_some() {
+                found.push((nodes::VARIABLE, PathBuf::new()));
+            } else if machine::unfit().is_none() {
+                found.push((nodes::VARIABLE, nodes::prepare().context("prepare nodes")?));
+            }
         }
         for tool in [python::MOTO, python::OPENSTACK] {
             if let Some(program) = tool.prepare()? {
                 found.push((tool.variable, program));
             }
+        }
+        found.push((nodes::XTASK_VARIABLE, std::env::current_exe().context("find this program")?));
+        if tier == Tier::Nightly
+            && let Some(state) = openstack_real::prepare()?
+        {
+            found.push((openstack_real::VARIABLE, state));
         }
         Ok(Self { found })
     }

@@ -14,7 +14,7 @@ use super::{Finding, lexer};
 use crate::process;
 
 /// Packages with dependencies whose names their sources do not have.
-const EXCEPTIONS: [(&str, &str); 7] = [
+const EXCEPTIONS: [(&str, &str); 8] = [
     // Features that some members bring and others do not: through the testkit whatever is built for
     // tests has all of them.
     ("ccm-testkit", "clap"),
@@ -26,6 +26,7 @@ const EXCEPTIONS: [(&str, &str); 7] = [
     ("ccm-core", "time"),
     // The framework chooses no version of Kubernetes; a program does, by a feature.
     ("ccm-meadow", "k8s-openapi"),
+    ("ccm-quarry", "k8s-openapi"),
 ];
 
 /// Packages whose library has another name.

@@ -7,7 +7,7 @@ use crate::process;
 
 /// What people build: arguments for cargo. The first is what tests build; `normal` are those of a
 /// program without tests.
-const BUILDS: [&[&str]; 14] = [
+const BUILDS: [&[&str]; 15] = [
     &["--workspace"],
     &["--package", "ccm-aws", "--features", "sdk"],
     &["--package", "ccm-aws"],
@@ -18,6 +18,7 @@ const BUILDS: [&[&str]; 14] = [
     &["--package", "ccm-meadow"],
     &["--package", "ccm-mock"],
     &["--package", "ccm-openstack"],
+    &["--package", "ccm-quarry"],
     &["--package", "ccm-testkit"],
     &["--package", "openstack-local"],
     // The demos.

@@ -24,7 +24,7 @@ const FLOORS: [&[&str]; 9] = [
     &["telemetry"],
     &["provider"],
     &["runtime"],
-    &["check", "controllers"],
+    &["check", "controllers", "explain"],
     &["manager"],
     &["app"],
     &["fuzz"],

@@ -1,8 +1,9 @@
 //! Checks of any text: paths of somebody's machine, and links that lead nowhere.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::Finding;
+use crate::markdown;
 
 /// Where people and machines keep their own files. Written in pieces, or this file would be found.
 const MACHINE_PATHS: [&str; 3] =
@@ -30,61 +31,18 @@ pub(super) fn broken_links(
     text: &str,
     exists: impl Fn(&Path) -> bool,
 ) -> Vec<Finding> {
-    let mut in_code = false;
-    let mut findings = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        if line.trim_start().starts_with("```") {
-            in_code = !in_code;
-        } else if !in_code {
-            let broken = targets(line).filter(|target| !resolves(path, target, &exists));
-            findings.extend(broken.map(|target| {
-                Finding::new(path, number + 1, format!("the link to `{target}` leads nowhere"))
-            }));
-        }
-    }
-    findings
-}
-
-/// Targets of `[text](target)`, `[text](target "title")` and `[label]: target`.
-fn targets(line: &str) -> impl Iterator<Item = &str> {
-    let reference = line
-        .trim_start()
-        .strip_prefix('[')
-        .and_then(|rest| rest.split_once("]:"))
-        .map(|(_, target)| target);
-    let inline = line
-        .split("](")
-        .skip(1)
-        .filter_map(|rest| rest.split(')').next());
-    inline
-        .chain(reference)
-        .filter_map(|target| target.split_whitespace().next())
-        .map(|target| target.trim_start_matches('<').trim_end_matches('>'))
-}
-
-fn resolves(from: &Path, target: &str, exists: impl Fn(&Path) -> bool) -> bool {
-    let is_elsewhere = target.contains("://") || target.starts_with("mailto:");
-    let file = target.split(['#', '?']).next().unwrap_or_default();
-    if is_elsewhere || file.is_empty() {
-        return true;
-    }
-    // A link from the root of the site is not relative and means nothing in a repository.
-    !file.starts_with('/') && exists(&normal(&from.parent().unwrap_or(Path::new("")).join(file)))
-}
-
-/// The path without `.` and `..`, which a folder that does not exist would spoil.
-fn normal(path: &Path) -> PathBuf {
-    let mut out = PathBuf::new();
-    for part in path.components() {
-        match part {
-            std::path::Component::ParentDir => {
-                out.pop();
-            }
-            std::path::Component::CurDir => {}
-            other => out.push(other),
-        }
-    }
-    out
+    let leads_nowhere = |link: &markdown::Link| {
+        markdown::is_local(&link.target)
+            && !link.target.starts_with('#')
+            && !markdown::resolve(path, &link.target).is_some_and(|target| exists(&target))
+    };
+    markdown::links(text)
+        .into_iter()
+        .filter(leads_nowhere)
+        .map(|link| {
+            Finding::new(path, link.line, format!("the link to `{}` leads nowhere", link.target))
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -127,14 +85,14 @@ mod tests {
         };
         assert_eq!(
             found(
-                "[x](a.md) [y](../README.md#part) [z](#here) [w](https://example.com/q) [v](./a.md 'title')"
+                "[x](a.md) [y](../README.md#part) [z](#here) [w](https://example.com/q) [v](./a.md 'title') `[u](c.md)`"
             ),
             []
         );
         assert_eq!(found("\n[x](a.md) and [y](c.md#part)"), [(2, "c.md#part".to_owned())]);
         assert_eq!(found("[x]: c.md"), [(1, "c.md".to_owned())]);
         assert_eq!(found("[x](/README.md)"), [(1, "/README.md".to_owned())]);
-        assert_eq!(found("[x](../../README.md)").len(), 0, "the root has no parent");
+        assert_eq!(found("[x](../../README.md)").len(), 1, "outside of the repository");
         assert_eq!(found("```\n[x](c.md)\n```\n[x](c.md)"), [(4, "c.md".to_owned())]);
     }
 }

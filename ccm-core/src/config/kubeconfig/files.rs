@@ -25,6 +25,13 @@ pub struct ClientConfig {
     files: Arc<CredentialFiles>,
 }
 
+/// The decision whether a server's certificate is verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServerVerification {
+    Verify,
+    Skip,
+}
+
 /// The source of a configuration, as errors and logs name it.
 pub(super) struct Origin {
     /// The flag with its value, or the ServiceAccount.
@@ -123,6 +130,38 @@ impl ClientConfig {
     pub(super) fn without_files(kube: kube::Config) -> Self {
         let files = CredentialFiles::unread(String::new(), Vec::new(), kube.clone());
         Self { kube, files: Arc::new(files) }
+    }
+
+    /// Returns a configuration with the user of this one and another server, whose certificate is
+    /// verified with this CA bundle, or with the system's if there is none, or not at all. Uses no
+    /// proxy and does not read files again.
+    ///
+    /// # Errors
+    /// The reason why the CA bundle cannot be used.
+    pub(crate) fn for_server(
+        &self,
+        address: http::Uri,
+        ca_bundle: Option<&[u8]>,
+        verification: ServerVerification,
+    ) -> Result<Self, String> {
+        let mut kube = self.filled(&self.credentials());
+        kube.cluster_url = address;
+        kube.proxy_url = None;
+        kube.tls_server_name = None;
+        kube.accept_invalid_certs = verification == ServerVerification::Skip;
+        kube.root_cert = match ca_bundle {
+            Some(pem) => {
+                let certificates = certificates(pem)?;
+                Some(
+                    certificates
+                        .iter()
+                        .map(|certificate| certificate.to_vec())
+                        .collect(),
+                )
+            }
+            None => None,
+        };
+        Ok(Self::without_files(kube))
     }
 
     /// Returns the contents of the files; reads them again if that is due. Returns the same `Arc`

@@ -8,6 +8,7 @@
 
 pub(crate) mod apply;
 mod dry_run;
+mod explain;
 pub(crate) mod metrics;
 pub(crate) mod plan;
 mod status_update;
@@ -20,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     apply::{InitializeOutcome, NodeWriteError},
+    explain::NodeHistory,
     metrics::{NodeMetrics, NodeOperation, NodeOutcome},
 };
 use super::{ControllerContext, event_dedup::EventDeduplicator, route::NetworkConditions};
@@ -89,6 +91,7 @@ pub struct NodeController {
     write_permits: Semaphore,
     status_write_permits: Semaphore,
     event_dedup: EventDeduplicator,
+    history: NodeHistory,
     network_conditions: Option<NetworkConditions>,
     started_at: Instant,
 }
@@ -125,6 +128,7 @@ impl NodeController {
             write_permits,
             status_write_permits,
             event_dedup: EventDeduplicator::default(),
+            history: NodeHistory::default(),
             network_conditions: None,
             started_at: Instant::now(),
         })
@@ -181,16 +185,22 @@ impl NodeController {
             Ok(()) => {
                 self.queue.forget(&name);
                 self.event_dedup.clear(&name);
+                self.history.syncs.clear(&name);
+                if node.is_none() {
+                    self.history.forget(&name);
+                }
             }
             // Requeue the node even if the process seems to be stopping, or it would be lost if the
             // process went on.
             Err(error) => {
                 let failures = self.queue.failed(&name);
+                let delay = self.retry_delay(&error, failures);
                 if let Some(node) = node {
                     self.report_failure(&node, &error, failures);
+                    self.history
+                        .record_failure(&node, &error, failures, Instant::now() + delay);
                 }
-                self.queue
-                    .add_after(name.clone(), self.retry_delay(&error, failures));
+                self.queue.add_after(name.clone(), delay);
             }
         }
         self.queue.done(&name);
@@ -281,9 +291,10 @@ impl NodeController {
         let InitializeOutcome::Done(dropped) = outcome else {
             return Ok(());
         };
-        for label in dropped {
+        for label in &dropped {
             tracing::warn!(node = %node.name, label = %label.key, reason = label.reason.as_str(), "label from the cloud not set");
         }
+        self.history.record_dropped_labels(&node.name, dropped);
         // Report the success.
         let age = self
             .ctx
@@ -338,12 +349,16 @@ impl NodeController {
             NodeOperation::Labels
         };
         self.metrics.count(operation, NodeOutcome::Failed);
-        let note = error.event_note(node);
-        tracing::warn!(node = %node.name, reason, error = note, failures, work = ?operation, "node not synced");
+        let error_text = error.text(node);
+        tracing::warn!(node = %node.name, reason, error = error_text, failures, work = ?operation, "node not synced");
         // A transient error usually affects all nodes at once, so do not emit an event for each of
         // them right away.
         if error.is_transient() && failures < FAILURES_BEFORE_EVENT {
             return;
+        }
+        let mut note = error_text;
+        if let Some(cause) = error.cause() {
+            note = cause.with_next_step(&note);
         }
         self.event_dedup
             .warn_once(&self.ctx.events, node, reason, &note);
@@ -465,7 +480,8 @@ impl NodeSyncError {
         }
     }
 
-    fn event_note(&self, node: &NodeView) -> String {
+    /// Returns the text of the error, which names the node or its instance.
+    fn text(&self, node: &NodeView) -> String {
         match self {
             Self::InstanceNotFound => match &node.provider_id {
                 Some(id) => {

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     NodeController, apply,
+    explain::address_cause,
     metrics::{NodeOperation, NodeOutcome},
     plan::{self, NodeChange},
 };
@@ -93,6 +94,7 @@ impl NodeController {
                 self.metrics
                     .count(NodeOperation::Addresses, NodeOutcome::Failed);
                 tracing::warn!(node = %node.name, error = error.chain(), "addresses not compared");
+                self.history.record_failed_query(node, &error);
             }
         }
     }
@@ -116,6 +118,7 @@ impl NodeController {
             }
             Ok(None) => {
                 self.event_dedup.clear(&node.name);
+                self.history.updates.clear(&node.name);
                 self.metrics
                     .count(NodeOperation::Addresses, NodeOutcome::Unchanged);
                 self.ctx
@@ -125,8 +128,10 @@ impl NodeController {
             Err(error) => {
                 self.metrics
                     .count(NodeOperation::Addresses, NodeOutcome::Failed);
-                let note = chain(&error);
-                tracing::warn!(node = %node.name, error = note, "addresses not changed");
+                let text = chain(&error);
+                tracing::warn!(node = %node.name, error = text, "addresses not changed");
+                self.history.record_address_error(&node, &error, &text);
+                let note = address_cause(&error).with_next_step(&text);
                 self.event_dedup
                     .warn_once(&self.ctx.events, &node, "InvalidNodeIP", &note);
             }
@@ -162,6 +167,7 @@ impl NodeController {
         match result {
             Ok(()) => {
                 self.metrics.count(operation, NodeOutcome::Changed);
+                self.history.updates.clear(&node.name);
                 tracing::info!(node = %node.name, work = ?operation, "node updated");
             }
             // The node was deleted or changed meanwhile. The next pass plans it again.
@@ -169,6 +175,7 @@ impl NodeController {
             Err(error) => {
                 self.metrics.count(operation, NodeOutcome::Failed);
                 tracing::warn!(node = %node.name, work = ?operation, error = chain(&error), "node not updated");
+                self.history.record_failed_update(node, &error);
             }
         }
     }

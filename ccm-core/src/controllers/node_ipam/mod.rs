@@ -11,6 +11,7 @@ pub(crate) mod apply;
 mod cidr_pool;
 pub(crate) mod cidr_set;
 mod dry_run;
+mod explain;
 pub(crate) mod metrics;
 mod plan;
 
@@ -34,6 +35,7 @@ use super::{ControllerContext, event_dedup::EventDeduplicator};
 use crate::{
     config::{InvalidBlocks, NodeIpamOptions, controller_names as names},
     error::chain,
+    explain::{AttemptLog, AttemptRecord, Cause},
     k8s::NodeView,
     provider::EventType,
     runtime::{
@@ -91,6 +93,8 @@ struct SharedAllocator {
     queue: WorkQueue<Arc<str>>,
     initial_nodes_confirmed: Notify,
     started_at: Instant,
+    /// The last allocations that failed, for explanations.
+    failed: AttemptLog,
 }
 
 impl SharedAllocator {
@@ -166,6 +170,7 @@ impl NodeIpamController {
             queue: WorkQueue::named("cidrallocator_node", &ctx.controller_metrics.queues),
             initial_nodes_confirmed: Notify::new(),
             started_at: Instant::now(),
+            failed: AttemptLog::default(),
         });
         // Export the metrics of all cluster CIDRs from the start.
         shared.with_allocator(|_| ());
@@ -256,9 +261,16 @@ impl NodeIpamController {
             let delay = error
                 .prescribed_delay()
                 .unwrap_or_else(|| BACKOFF.delay(failures));
+            let attempt = AttemptRecord {
+                failures,
+                retry_at: Some(Instant::now() + delay),
+                ..AttemptRecord::now("allocate pod CIDRs", error.cause(), chain(&error))
+            };
+            self.shared.failed.record(&name, attempt);
             queue.add_after(name.clone(), delay);
         } else {
             queue.forget(&name);
+            self.shared.failed.clear(&name);
             // Check again later if the cache does not show the node's pod CIDRs yet.
             if let Some(wait) = self.cache_wait(&name) {
                 queue.add_after(name.clone(), wait);
@@ -334,6 +346,7 @@ impl NodeIpamController {
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let note = format!("{}; the blocks stay taken while the node exists", problems.join("; "));
         tracing::warn!(node = %node.name, problem = note, "node has an invalid pod CIDR");
+        let note = Cause::PodCidrInvalid.with_next_step(&note);
         self.event_dedup
             .warn_once(&self.ctx.events, node, "InvalidPodCIDR", &note);
     }
@@ -446,6 +459,7 @@ impl NodeIpamController {
         };
         tracing::warn!(node = %node.name, reason, error = chain(error), failures, "no pod CIDRs allocated to node");
         let note = format!("Node {} status is now: {reason}", node.name);
+        let note = error.cause().with_next_step(&note);
         self.event_dedup
             .emit_once(&self.ctx.events, node, EventType::Normal, reason, &note);
     }

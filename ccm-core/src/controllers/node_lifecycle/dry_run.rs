@@ -40,7 +40,7 @@ struct LifecycleDryRun {
 impl NodeLifecycleController {
     /// Turns the controller into one that only reports what it would do.
     pub(crate) fn dry_run(self) -> Box<dyn DryRun> {
-        let tracker = NotReadyTracker::new(self.config.period, self.safety());
+        let tracker = NotReadyTracker::new(self.config.period, self.config.safety());
         let now = Instant::now();
         Box::new(LifecycleDryRun {
             controller: self,
@@ -66,8 +66,7 @@ impl DryRun for LifecycleDryRun {
         let mut findings = DryRunFindings {
             compared: vec![("nodes", self.node_count)],
             differences: self.current_findings.values().cloned().collect(),
-            uncompared: Vec::new(),
-            unsettled: Vec::new(),
+            ..DryRunFindings::default()
         };
         for (name, error) in &self.failed_queries {
             let not_compared = NotCompared {

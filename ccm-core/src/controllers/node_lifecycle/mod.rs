@@ -5,12 +5,14 @@
 
 pub(crate) mod apply;
 mod dry_run;
+mod explain;
 pub(crate) mod metrics;
 mod plan;
 
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +28,7 @@ use super::{ControllerContext, event_dedup::EventDeduplicator};
 use crate::{
     config::controller_names as names,
     error::chain,
+    explain::{AttemptLog, api_attempt, api_cause},
     k8s::NodeView,
     provider::{
         CloudError, EventType, InstanceBatcher, InstanceQuery, InstanceStatus, MetadataScope,
@@ -58,6 +61,16 @@ pub struct NodeLifecycleOptions {
     pub concurrent_syncs: usize,
 }
 
+impl NodeLifecycleOptions {
+    fn safety(&self) -> DeletionSafety {
+        if self.upstream_deletion {
+            DeletionSafety::Upstream
+        } else {
+            DeletionSafety::Strict
+        }
+    }
+}
+
 /// The node-lifecycle controller.
 pub struct NodeLifecycleController {
     ctx: ControllerContext,
@@ -65,6 +78,10 @@ pub struct NodeLifecycleController {
     instances: InstanceBatcher,
     metrics: LifecycleMetrics,
     event_dedup: EventDeduplicator,
+    tracker: Arc<Mutex<NotReadyTracker>>,
+    /// The last deletions and writes of taints that failed, for explanations.
+    failed_writes: AttemptLog,
+    started_at: Instant,
 }
 
 /// The cloud's answer about a suspect, and the evidence for and against its deletion.
@@ -85,27 +102,27 @@ impl NodeLifecycleController {
         instances: InstanceBatcher,
     ) -> prometheus::Result<Self> {
         let metrics = LifecycleMetrics::register(&ctx.metrics)?;
+        let tracker = NotReadyTracker::new(config.period, config.safety());
         Ok(Self {
             ctx,
             config,
             instances,
             metrics,
             event_dedup: EventDeduplicator::default(),
+            tracker: Arc::new(Mutex::new(tracker)),
+            failed_writes: AttemptLog::default(),
+            started_at: Instant::now(),
         })
     }
 
     /// Runs the controller until it is cancelled. It then only finishes a write in flight.
     pub async fn run(self, cancel: CancellationToken) {
-        let mut tracker = NotReadyTracker::new(self.config.period, self.safety());
-        let started_at = Instant::now();
         cancel.run_until_cancelled(self.ctx.nodes.synced()).await;
         let mut pass_number = 0;
         while !cancel.is_cancelled() {
             let pass_started_at = Instant::now();
             let pass = async {
-                let outcome = self
-                    .pass(&mut tracker, started_at, pass_number, &cancel)
-                    .await;
+                let outcome = self.pass(pass_number, &cancel).await;
                 (outcome, ())
             };
             self.ctx
@@ -122,33 +139,23 @@ impl NodeLifecycleController {
         }
     }
 
-    fn safety(&self) -> DeletionSafety {
-        if self.config.upstream_deletion {
-            DeletionSafety::Upstream
-        } else {
-            DeletionSafety::Strict
-        }
-    }
-
     /// Runs one pass over all nodes.
     ///
     /// The actions that follow from one batch of answers are applied before the next batch is
     /// queried, so that every proof is recent when it is used.
-    async fn pass(
-        &self,
-        tracker: &mut NotReadyTracker,
-        started_at: Instant,
-        pass_number: usize,
-        cancel: &CancellationToken,
-    ) -> ReconcileOutcome {
+    async fn pass(&self, pass_number: usize, cancel: &CancellationToken) -> ReconcileOutcome {
+        let started_at = self.started_at;
         // Query the nodes that are not Ready, and apply what follows from the answers.
         let mut ours = self.ctx.nodes.list();
         ours.retain(|node| self.ctx.provider.node_ownership(node) == NodeOwnership::Ours);
-        let (queries, mut actions) = tracker.plan_queries(&ours, started_at.elapsed());
+        let (queries, mut actions) = self
+            .tracker
+            .lock()
+            .plan_queries(&ours, started_at.elapsed());
         let answers = self.query_cloud(&queries.routine).await;
         let all_failed = !answers.is_empty() && answers.iter().all(Result::is_err);
         for (node, answer) in queries.routine.iter().zip(answers) {
-            actions.extend(tracker.record_routine(
+            actions.extend(self.tracker.lock().record_routine(
                 node,
                 InstanceObservation::from_answer(&answer),
                 started_at.elapsed(),
@@ -164,7 +171,7 @@ impl NodeLifecycleController {
             }
             let mut actions = Vec::new();
             for suspect in self.query_with_controls(&ours, suspects, pass_number).await {
-                actions.extend(tracker.record_confirmation(
+                actions.extend(self.tracker.lock().record_confirmation(
                     &suspect.node,
                     InstanceObservation::from_answer(&suspect.answer),
                     &suspect.evidence,
@@ -176,8 +183,9 @@ impl NodeLifecycleController {
         }
         // Forget nodes and instances that no longer exist.
         self.instances.records().prune(&ours);
-        self.event_dedup
-            .retain(|name| self.ctx.nodes.get(name).is_some());
+        let exists = |name: &str| self.ctx.nodes.get(name).is_some();
+        self.event_dedup.retain(exists);
+        self.failed_writes.retain(exists);
         if all_failed {
             ReconcileOutcome::Failed
         } else {
@@ -315,12 +323,16 @@ impl NodeLifecycleController {
     async fn change_taint(&self, node: &NodeView, change: TaintChange) {
         let tainted = change == TaintChange::Add;
         match apply::set_shutdown_taint(&self.ctx.api, &self.ctx.node_fields, node, change).await {
-            Ok(true) => {
-                tracing::info!(node = %node.name, tainted, "shutdown taint changed");
+            Ok(changed) => {
+                self.failed_writes.clear(&node.name);
+                if changed {
+                    tracing::info!(node = %node.name, tainted, "shutdown taint changed");
+                }
             }
-            Ok(false) => {}
             Err(error) => {
                 tracing::warn!(node = %node.name, tainted, error = chain(&error), "shutdown taint not changed");
+                self.failed_writes
+                    .record(&node.name, api_attempt("change the shutdown taint", &error));
             }
         }
     }
@@ -346,9 +358,13 @@ impl NodeLifecycleController {
             }
             Err(error) => {
                 self.metrics.deletion(DeletionOutcome::Failed);
+                self.failed_writes
+                    .record(&node.name, api_attempt("delete the Node", &error));
+                let cause = api_cause(&error);
                 let error = chain(&error);
                 tracing::warn!(node = %node.name, error, "node not deleted");
                 let note = format!("Failed deleting node {}: {error}", node.name);
+                let note = cause.with_next_step(&note);
                 self.event_dedup
                     .warn_once(&self.ctx.events, node, "DeletingNodeFailed", &note);
             }

@@ -101,6 +101,21 @@ impl TrackedNode {
     }
 }
 
+/// What is recorded about a node that is not Ready, for explanations. Times are durations since the
+/// start of the controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotReadyStatus {
+    /// The time at which this controller first saw that the node is not Ready.
+    pub(crate) since: Duration,
+    /// The time for which the cloud has answered "not found"; `None` while the instance is not
+    /// suspected to be absent.
+    pub(crate) not_found_for: Option<Duration>,
+    /// The time for which the cloud must answer "not found".
+    pub(crate) required: Duration,
+    pub(crate) next_query: Duration,
+    pub(crate) refusal: Option<DeletionRefusal>,
+}
+
 /// A proof of absence in progress.
 #[derive(Clone, Copy, Debug)]
 struct AbsenceProof {
@@ -151,31 +166,48 @@ pub(crate) enum DeletionRefusal {
 
 impl fmt::Display for DeletionRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Contradicted => f.write_str(
-                "its instance was not found, but neither were others that the cloud found before: \
-                 nothing is deleted; check the cloud's credentials, region and health",
-            ),
-            Self::NoEvidence => f.write_str(
-                "its instance was not found, but no other instance of this cluster was found either: \
-                 nothing is deleted; check the cloud's credentials, region and project, \
-                 or delete the Node yourself if its machine is gone",
-            ),
-            Self::MostGone { gone, all } => write!(
-                f,
-                "its instance was not found, but neither were those of {gone} of {all} nodes: nothing is deleted; \
-                 check the cloud's credentials, region and health, \
-                 or delete the Nodes yourself if their machines are gone",
-            ),
-            Self::OtherMachine => f.write_str(
-                "its instance was not found, but another machine has registered under its name: \
-                 the provider ID is stale; delete the Node and restart its kubelet to have it registered anew",
-            ),
-        }
+        f.write_str(&self.finding())?;
+        f.write_str(match self {
+            Self::Contradicted => {
+                ": nothing is deleted; check the cloud's credentials, region and health"
+            }
+            Self::NoEvidence => {
+                ": nothing is deleted; check the cloud's credentials, region and project, \
+                 or delete the Node yourself if its machine is gone"
+            }
+            Self::MostGone { .. } => {
+                ": nothing is deleted; check the cloud's credentials, region and health, \
+                 or delete the Nodes yourself if their machines are gone"
+            }
+            Self::OtherMachine => {
+                ": the provider ID is stale; delete the Node and restart its kubelet to have it registered anew"
+            }
+        })
     }
 }
 
 impl DeletionRefusal {
+    /// Returns what was found, without the next step.
+    pub(crate) fn finding(self) -> String {
+        match self {
+            Self::Contradicted => {
+                "its instance was not found, but neither were others that the cloud found before"
+                    .to_owned()
+            }
+            Self::NoEvidence => {
+                "its instance was not found, but no other instance of this cluster was found either"
+                    .to_owned()
+            }
+            Self::MostGone { gone, all } => format!(
+                "its instance was not found, but neither were those of {gone} of {all} nodes"
+            ),
+            Self::OtherMachine => {
+                "its instance was not found, but another machine has registered under its name"
+                    .to_owned()
+            }
+        }
+    }
+
     /// Returns true if both refusals have the same reason, even with other numbers.
     fn is_same_kind(self, other: Self) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
@@ -290,6 +322,26 @@ impl NotReadyTracker {
             .iter()
             .filter(|(_, track)| track.absence.is_some() && track.last_refusal.is_none())
             .map(|(name, _)| name)
+    }
+
+    /// Returns what is recorded about a node; `None` if it is not tracked.
+    pub(crate) fn status(&self, node: &NodeView) -> Option<NotReadyStatus> {
+        let track = self
+            .tracked
+            .get(&node.name)
+            .filter(|track| track.uid == node.uid)?;
+        let required = if was_initialised(node) {
+            self.period
+        } else {
+            LONG_CONFIRMATION
+        };
+        Some(NotReadyStatus {
+            since: track.since,
+            not_found_for: track.absence.map(|absence| absence.duration),
+            required,
+            next_query: track.next_query,
+            refusal: track.last_refusal,
+        })
     }
 
     /// Returns the state of a node. A node that was deleted and registered again starts anew.
@@ -407,6 +459,10 @@ fn taint_if_shut_down(node: &Arc<NodeView>, observation: InstanceObservation) ->
     None
 }
 
+fn was_initialised(node: &NodeView) -> bool {
+    !node.is_uninitialized() && node.provider_id.is_some()
+}
+
 /// Returns true if the node was never initialised and is so new that the cloud may not show its
 /// instance yet.
 ///
@@ -418,8 +474,7 @@ fn is_too_new(
     tracked_for: Duration,
     wall: Timestamp,
 ) -> bool {
-    let was_initialised = !node.is_uninitialized() && node.provider_id.is_some();
-    if was_initialised {
+    if was_initialised(node) {
         return false;
     }
     let age = wall.duration_since(node.created);

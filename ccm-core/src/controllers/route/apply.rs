@@ -8,23 +8,16 @@ use tracing::Instrument;
 
 use super::{CALL_TIMEOUT, RouteController, metrics::SyncTrigger};
 use crate::{
-    provider::{CloudError, ErrorKind, Op, RouteChange},
+    provider::{CloudError, ErrorKind, Op, Progress, RouteChange, RouteLimits},
     telemetry::controller_metrics::call_span,
 };
-
-/// The maximum number of changes in one call. In a larger batch, the first results would wait too
-/// long for the last.
-const MAX_BATCH: usize = 100;
-/// The maximum number of calls in flight. Upstream sends up to 200 changes at a time, each in its
-/// own call.
-const MAX_CALLS: usize = 4;
 
 /// The result of a change.
 pub(super) struct ChangeResult {
     pub(super) change: RouteChange,
     /// `None` if the change was not sent, or was abandoned because the process is stopping or no
     /// longer the leader.
-    pub(super) result: Option<Result<(), CloudError>>,
+    pub(super) result: Option<Result<Progress, CloudError>>,
     /// The duration of the call that contained the change.
     pub(super) duration: Duration,
 }
@@ -35,7 +28,7 @@ impl ChangeResult {
     }
 
     pub(super) fn succeeded(&self) -> bool {
-        matches!(self.result, Some(Ok(())))
+        matches!(self.result, Some(Ok(Progress::Done)))
     }
 }
 
@@ -46,9 +39,13 @@ impl RouteController {
         trigger: SyncTrigger,
         changes: Vec<RouteChange>,
     ) -> Vec<ChangeResult> {
-        let calls = stream::iter(split_into_batches(changes))
+        let limits = match self.ctx.provider.routes() {
+            Some(routes) => routes.limits(),
+            None => RouteLimits::default(),
+        };
+        let calls = stream::iter(split_into_batches(changes, limits.max_batch.get()))
             .map(|batch| self.apply_batch(trigger, batch))
-            .buffered(MAX_CALLS);
+            .buffered(limits.max_in_flight.get());
         calls.flat_map(stream::iter).collect().await
     }
 
@@ -100,7 +97,11 @@ impl RouteController {
     }
 
     /// Calls the provider and returns one result per change, even if the provider does not.
-    async fn call_apply(&self, op: &Op, batch: &[RouteChange]) -> Vec<Result<(), CloudError>> {
+    async fn call_apply(
+        &self,
+        op: &Op,
+        batch: &[RouteChange],
+    ) -> Vec<Result<Progress, CloudError>> {
         let Some(routes) = self.ctx.provider.routes() else {
             return vec![
                 Err(CloudError::new(ErrorKind::NotImplemented, "provider has no routes"));
@@ -130,23 +131,25 @@ impl RouteController {
             .collect()
     }
 
-    /// Counts the result of a change.
+    /// Counts the result of a change, unless it is pending.
     fn record_result(
         &self,
         change: RouteChange,
-        result: Result<(), CloudError>,
+        result: Result<Progress, CloudError>,
         duration: Duration,
     ) -> ChangeResult {
         let is_deletion = matches!(change, RouteChange::Delete(_));
         let result = match result {
             // The route no longer exists, so it counts as deleted.
-            Err(error) if is_deletion && error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) if is_deletion && error.kind() == ErrorKind::NotFound => Ok(Progress::Done),
             Err(error) if matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Canceled) => {
                 return ChangeResult { change, result: None, duration };
             }
             result => result,
         };
-        self.metrics.change(&change, result.as_ref().err());
+        if !matches!(result, Ok(Progress::Pending { .. })) {
+            self.metrics.change(&change, result.as_ref().err());
+        }
         ChangeResult { change, result: Some(result), duration }
     }
 }
@@ -158,11 +161,11 @@ pub(super) fn timeout_message() -> String {
 
 /// Splits changes into batches. Each batch has its own allocation, because `Vec::split_off` would
 /// leave the capacity of the whole list with the first one.
-fn split_into_batches(changes: Vec<RouteChange>) -> Vec<Vec<RouteChange>> {
-    let mut batches = Vec::with_capacity(changes.len().div_ceil(MAX_BATCH));
+fn split_into_batches(changes: Vec<RouteChange>, max_batch: usize) -> Vec<Vec<RouteChange>> {
+    let mut batches = Vec::with_capacity(changes.len().div_ceil(max_batch));
     let mut changes = changes.into_iter();
     while changes.len() > 0 {
-        batches.push(changes.by_ref().take(MAX_BATCH).collect());
+        batches.push(changes.by_ref().take(max_batch).collect());
     }
     batches
 }
@@ -174,6 +177,7 @@ mod tests {
 
     #[test]
     fn batches_keep_the_order_and_their_limit() {
+        const MAX_BATCH: usize = 100;
         let change = |i: usize| {
             let destination = "10.0.0.0/24".parse().unwrap();
             let route = Route {
@@ -187,7 +191,7 @@ mod tests {
         };
         for count in [0, 1, 99, 100, 101, 250, 1000] {
             let changes: Vec<_> = (0..count).map(change).collect();
-            let batches = split_into_batches(changes.clone());
+            let batches = split_into_batches(changes.clone(), MAX_BATCH);
             assert_eq!(batches.concat(), changes);
             assert_eq!(batches.len(), count.div_ceil(MAX_BATCH));
             assert!(

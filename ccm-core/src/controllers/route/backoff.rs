@@ -1,4 +1,4 @@
-//! The back-off of single changes. A change that failed does not delay others.
+//! The back-off of single changes. A change that failed or is pending does not delay others.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -21,11 +21,19 @@ const BACKOFF: Backoff = Backoff {
 /// The back-off after an error that only a person can fix. It ends early when the node changes, or
 /// when a route is deleted after a quota was exceeded.
 const LONG_BACKOFF: Duration = Duration::from_secs(300);
+/// The bounds of the delay before a pending change is repeated, if the provider asks for less. In
+/// between, it is as long as the change has been pending.
+const PENDING_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+/// The delay once a change has been pending for too long.
+const SLOW_DELAY: Duration = Duration::from_secs(60);
 /// The number of consecutive failures after which a transient error is reported by an event of the
 /// node.
 const FAILURES_BEFORE_EVENT: u32 = 3;
 /// The event reason of a route that was not created, as upstream.
 const FAILED_TO_CREATE: &str = "FailedToCreateRoute";
+
+/// The time after which a pending change counts as failed, and is reported by an event of the node.
+const SLOW_CHANGE: Duration = Duration::from_secs(600);
 
 /// The identity of a change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,40 +53,103 @@ impl ChangeKey {
         Self::Delete(route.name.clone(), route.destination)
     }
 
+    /// Returns the destination of the route.
+    pub(crate) fn destination(&self) -> IpNet {
+        match self {
+            Self::Create(_, destination) | Self::Delete(_, destination) => *destination,
+        }
+    }
+
     /// Returns true if this is a creation for the node with this UID.
     fn is_creation_for(&self, uid: &str) -> bool {
         matches!(self, Self::Create(owner, _) if **owner == *uid)
     }
 }
 
-/// The changes whose last attempt failed. Times are durations since the start of the controller.
+/// The changes whose last attempt failed or is pending. Times are durations since the start of the
+/// controller.
 #[derive(Debug, Default)]
-pub(crate) struct ChangeBackoff(BTreeMap<ChangeKey, FailedChange>);
+pub(crate) struct ChangeBackoff(BTreeMap<ChangeKey, UnfinishedChange>);
 
-#[derive(Debug)]
-struct FailedChange {
-    count: u32,
-    retry_at: Duration,
-    kind: ErrorKind,
+#[derive(Clone, Debug)]
+pub(crate) struct UnfinishedChange {
+    /// The number of consecutive failures.
+    pub(crate) failures: u32,
+    /// The last attempt.
+    pub(crate) outcome: ChangeOutcome,
+    /// The time of the last attempt.
+    pub(crate) at: Duration,
+    pub(crate) retry_at: Duration,
+    /// The reason of the last event about a failure.
     reported_reason: Option<&'static str>,
+    /// True after an event said that the change has been pending for too long.
+    reported_slow: bool,
+}
+
+/// The outcome of the last attempt of a change that is not done.
+#[derive(Clone, Debug)]
+pub(crate) enum ChangeOutcome {
+    Failed(CloudError),
+    Pending {
+        /// The time since which the change is pending.
+        since: Duration,
+        /// What it waits for.
+        reason: Box<str>,
+    },
+}
+
+impl ChangeOutcome {
+    /// Describes the outcome: the error, or what the change waits for.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Failed(error) => error.chain(),
+            Self::Pending { reason, .. } => format!("it is still pending: {reason}"),
+        }
+    }
+}
+
+impl UnfinishedChange {
+    /// Returns true if the cloud works on the change, and has not for too long.
+    pub(crate) fn is_pending(&self, now: Duration) -> bool {
+        match &self.outcome {
+            ChangeOutcome::Failed(_) => false,
+            ChangeOutcome::Pending { since, .. } => now.saturating_sub(*since) < SLOW_CHANGE,
+        }
+    }
+
+    fn has_exceeded_quota(&self) -> bool {
+        matches!(&self.outcome, ChangeOutcome::Failed(error) if error.kind() == ErrorKind::QuotaExceeded)
+    }
 }
 
 impl ChangeBackoff {
     /// Returns true if the change is deferred.
     pub(crate) fn is_backed_off(&self, key: &ChangeKey, now: Duration) -> bool {
-        self.0
-            .get(key)
-            .is_some_and(|failure| failure.retry_at > now)
+        self.0.get(key).is_some_and(|change| change.retry_at > now)
+    }
+
+    /// Returns true if the change is pending, and not for so long that it counts as failed.
+    pub(crate) fn is_pending(&self, key: &ChangeKey, now: Duration) -> bool {
+        self.0.get(key).is_some_and(|change| change.is_pending(now))
     }
 
     /// Returns the time at which the first change is to be retried, which may be over.
     pub(crate) fn next_retry(&self) -> Option<Duration> {
-        self.0.values().map(|failure| failure.retry_at).min()
+        self.0.values().map(|change| change.retry_at).min()
     }
 
-    /// Returns the number of changes whose last attempt failed.
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
+    /// Returns the changes whose last attempt failed or is pending.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&ChangeKey, &UnfinishedChange)> {
+        self.0.iter()
+    }
+
+    /// Returns the number of changes whose last attempt failed, or that have been pending for so
+    /// long that they count as failed.
+    pub(crate) fn failed(&self, now: Duration) -> usize {
+        self.0
+            .values()
+            .filter(|change| !change.is_pending(now))
+            .count()
     }
 
     /// Counts a failure. Returns the reason of the event to emit, unless the node already has an
@@ -91,35 +162,89 @@ impl ChangeBackoff {
     ) -> Option<&'static str> {
         let kind = error.kind();
         let reason = error.reason().unwrap_or(FAILED_TO_CREATE);
-        // One event covers all routes of a node that fail for the same reason.
-        let needs_no_event = match &key {
-            ChangeKey::Create(uid, _) => self
-                .for_node(uid)
-                .any(|failure| failure.reported_reason == Some(reason)),
-            ChangeKey::Delete(..) => true,
-        };
-        let failure = self.0.entry(key).or_insert(FailedChange {
-            count: 0,
-            retry_at: now,
-            kind,
-            reported_reason: None,
-        });
-        failure.count = failure.count.saturating_add(1);
-        failure.kind = kind;
+        let needs_event = self.needs_event(&key, reason);
+        let outcome = ChangeOutcome::Failed(error.clone());
+        let change = self.record(key, outcome, now);
+        change.failures = change.failures.saturating_add(1);
         let delay = error.retry_after().unwrap_or_else(|| match kind {
             ErrorKind::InvalidInput | ErrorKind::QuotaExceeded | ErrorKind::NotImplemented => {
                 LONG_BACKOFF
             }
             // Changes that failed together are retried together, so that they share a batch.
-            _ => BACKOFF.shared_delay(failure.count, now),
+            _ => BACKOFF.shared_delay(change.failures, now),
         });
-        failure.retry_at = now + delay;
+        change.retry_at = now + delay;
         // A transient error often affects all nodes, so it is not reported on the first failure.
-        if needs_no_event || (is_transient(kind) && failure.count < FAILURES_BEFORE_EVENT) {
+        if !needs_event || (is_transient(kind) && change.failures < FAILURES_BEFORE_EVENT) {
             return None;
         }
-        failure.reported_reason = Some(reason);
+        change.reported_reason = Some(reason);
         Some(reason)
+    }
+
+    /// Records that a change is pending and is to be repeated after a delay. Returns the reason of
+    /// the event to emit if it has been pending for too long, unless the node already has one.
+    pub(crate) fn record_pending(
+        &mut self,
+        key: ChangeKey,
+        after: Duration,
+        reason: &str,
+        now: Duration,
+    ) -> Option<&'static str> {
+        let needs_event = match &key {
+            ChangeKey::Create(uid, _) => self.for_node(uid).all(|change| !change.reported_slow),
+            ChangeKey::Delete(..) => false,
+        };
+        let since = match self.0.get(&key).map(|change| &change.outcome) {
+            Some(ChangeOutcome::Pending { since, .. }) => *since,
+            _ => now,
+        };
+        let outcome = ChangeOutcome::Pending { since, reason: reason.into() };
+        // The failures before stay counted, because an action may be accepted and fail each time.
+        let change = self.record(key, outcome, now);
+        let waited = now.saturating_sub(since);
+        let growing = waited.clamp(PENDING_DELAY.0, PENDING_DELAY.1);
+        if change.is_pending(now) {
+            change.retry_at = now + after.max(growing);
+            return None;
+        }
+        change.retry_at = now + after.max(SLOW_DELAY);
+        if !needs_event {
+            return None;
+        }
+        change.reported_slow = true;
+        Some(FAILED_TO_CREATE)
+    }
+
+    /// Records the outcome of an attempt that was made now.
+    fn record(
+        &mut self,
+        key: ChangeKey,
+        outcome: ChangeOutcome,
+        now: Duration,
+    ) -> &mut UnfinishedChange {
+        let change = self.0.entry(key).or_insert(UnfinishedChange {
+            failures: 0,
+            outcome: outcome.clone(),
+            at: now,
+            retry_at: now,
+            reported_reason: None,
+            reported_slow: false,
+        });
+        change.outcome = outcome;
+        change.at = now;
+        change
+    }
+
+    /// Returns true if a failure with this reason is to be reported on the node. One event covers
+    /// all routes of a node that fail for the same reason, and failed deletions are not reported.
+    fn needs_event(&mut self, key: &ChangeKey, reason: &'static str) -> bool {
+        match key {
+            ChangeKey::Create(uid, _) => self
+                .for_node(uid)
+                .all(|change| change.reported_reason != Some(reason)),
+            ChangeKey::Delete(..) => false,
+        }
     }
 
     /// Removes a change that succeeded.
@@ -127,9 +252,9 @@ impl ChangeBackoff {
         self.0.remove(key);
         if let ChangeKey::Delete(..) = key {
             // The deletion made room for routes that exceeded the quota.
-            for failure in self.0.values_mut() {
-                if failure.kind == ErrorKind::QuotaExceeded {
-                    failure.retry_at = Duration::ZERO;
+            for change in self.0.values_mut() {
+                if change.has_exceeded_quota() {
+                    change.retry_at = Duration::ZERO;
                 }
             }
         }
@@ -137,19 +262,19 @@ impl ChangeBackoff {
 
     /// Ends the back-off of all creations for a node, because the node has changed.
     pub(crate) fn retry_now(&mut self, uid: &str) {
-        for failure in self.for_node(uid) {
-            failure.retry_at = Duration::ZERO;
+        for change in self.for_node(uid) {
+            change.retry_at = Duration::ZERO;
         }
     }
 
-    /// Returns the failed creations for a node. This takes logarithmic time, because it is called
+    /// Returns the unfinished creations for a node. This takes logarithmic time, because it is called
     /// for every node during an outage.
-    fn for_node<'a>(&'a mut self, uid: &'a str) -> impl Iterator<Item = &'a mut FailedChange> {
+    fn for_node<'a>(&'a mut self, uid: &'a str) -> impl Iterator<Item = &'a mut UnfinishedChange> {
         let first = ChangeKey::Create(uid.into(), IpNet::V4(Ipv4Net::default()));
         self.0
             .range_mut(first..)
             .take_while(move |(key, _)| key.is_creation_for(uid))
-            .map(|(_, failure)| failure)
+            .map(|(_, change)| change)
     }
 
     /// Removes the changes that are no longer needed.
@@ -220,6 +345,54 @@ mod tests {
         assert_eq!(due(&error(ErrorKind::QuotaExceeded)), secs(300));
         assert_eq!(due(&error(ErrorKind::Transient).with_retry_after(secs(42))), secs(42));
         assert_eq!(due(&error(ErrorKind::InvalidInput).with_retry_after(secs(42))), secs(42));
+    }
+
+    #[test]
+    fn a_pending_change_is_no_failure_until_it_has_taken_too_long() {
+        let mut changes = ChangeBackoff::default();
+        let mut told = Vec::new();
+        for at in [2, 300, 601, 602, 700] {
+            let reason = changes.record_pending(key("a"), secs(1), "runs", secs(at));
+            let delay = changes.next_retry().unwrap().saturating_sub(secs(at));
+            told.push((reason, changes.is_pending(&key("a"), secs(at)), delay.as_secs()));
+            assert_eq!(changes.failed(secs(at)), usize::from(at >= 602));
+        }
+        let slow = Some(FAILED_TO_CREATE);
+        let expected = [
+            (None, true, 1),
+            (None, true, 15),
+            (None, true, 15),
+            (slow, false, 60),
+            (None, false, 60),
+        ];
+        assert_eq!(told, expected);
+        // An error is told although the event about the wait has the same reason.
+        let invalid = error(ErrorKind::InvalidInput);
+        assert_eq!(changes.record_failure(key("a"), &invalid, secs(701)), slow);
+        // A change of the node repeats it, and its deletion is never reported.
+        changes.retry_now("a");
+        assert!(!changes.is_backed_off(&key("a"), secs(702)));
+        let delete = ChangeKey::Delete("r".into(), "10.0.1.0/24".parse().unwrap());
+        for at in [1, 602] {
+            assert_eq!(changes.record_pending(delete.clone(), secs(5), "runs", secs(at)), None);
+        }
+    }
+
+    /// The cloud accepts an action each time, and it fails each time.
+    #[test]
+    fn what_is_accepted_and_fails_again_and_again_is_told_and_backs_off() {
+        let mut changes = ChangeBackoff::default();
+        let mut now = secs(1);
+        let mut told = Vec::new();
+        for _ in 0..5 {
+            assert_eq!(changes.record_pending(key("a"), secs(1), "runs", now), None);
+            now = changes.next_retry().unwrap();
+            let failure = error(ErrorKind::Transient);
+            told.push(changes.record_failure(key("a"), &failure, now));
+            now = changes.next_retry().unwrap();
+        }
+        assert_eq!(told, [None, None, Some(FAILED_TO_CREATE), None, None]);
+        assert!(now > secs(15), "{now:?}");
     }
 
     #[test]

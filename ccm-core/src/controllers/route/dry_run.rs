@@ -85,7 +85,7 @@ impl DryRun for RouteDryRun {
                 .map(|difference| (difference.clone(), self.compared_at))
                 .collect(),
             uncompared,
-            unsettled: Vec::new(),
+            ..DryRunFindings::default()
         }
     }
 }

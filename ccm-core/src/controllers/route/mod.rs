@@ -8,6 +8,7 @@
 mod apply;
 mod backoff;
 mod dry_run;
+mod explain;
 pub(crate) mod metrics;
 mod network_condition;
 mod observe;
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::network_condition::ConditionWritePermit;
 pub use self::network_condition::NetworkConditions;
 use self::{
+    explain::RouteHistory,
     metrics::RouteMetrics,
     reconcile::{RouteSyncState, SyncControl},
     schedule::{NodeChangeKind, PendingNodeChanges},
@@ -67,6 +69,7 @@ pub struct RouteController {
     condition_queue: WorkQueue<Arc<str>>,
     pending_changes: Arc<PendingNodeChanges>,
     throttle: Mutex<Throttle>,
+    history: Arc<Mutex<RouteHistory>>,
     started_at: Instant,
 }
 
@@ -104,6 +107,7 @@ impl RouteController {
             condition_queue,
             pending_changes,
             throttle: Mutex::default(),
+            history: Arc::default(),
             started_at: Instant::now(),
         })
     }

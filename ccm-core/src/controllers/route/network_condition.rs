@@ -122,6 +122,13 @@ impl NetworkConditions {
         self.table.lock().retain(|name, _| keep(name));
     }
 
+    /// Returns the decided status of a node's network; `None` if it is not decided yet.
+    pub(crate) fn status(&self, node: &NodeView) -> Option<NetworkStatus> {
+        let table = self.table.lock();
+        let entry = table.get(&node.name)?;
+        (entry.uid == node.uid).then_some(entry.network)
+    }
+
     /// Returns true if the node has the desired condition, or if the condition is not decided yet.
     pub(crate) fn is_up_to_date(&self, node: &NodeView) -> bool {
         let table = self.table.lock();

@@ -13,7 +13,8 @@ use tokio::time::Instant;
 use super::{
     RouteController,
     apply::ChangeResult,
-    backoff::{ChangeBackoff, ChangeKey},
+    backoff::{ChangeBackoff, ChangeKey, ChangeOutcome},
+    explain::{failed_nodes, failed_routes, route_cause},
     metrics::{SyncOutcome, SyncTrigger},
     observe::ClusterNodes,
     plan::{self, CreateResult, PlanInput, RejectReason, RoutePlan},
@@ -22,8 +23,9 @@ use super::{
 use crate::{
     config,
     error::chain,
+    explain::AttemptRecord,
     k8s::NodeView,
-    provider::{CloudError, ErrorKind, EventType, Route, RouteChange},
+    provider::{CloudError, ErrorKind, EventType, Progress, Route, RouteChange},
     runtime::{events::ObjectRef, work_queue::Backoff},
     telemetry::controller_metrics::{ReconcileOutcome, SkippedWrite, record_reason},
 };
@@ -111,6 +113,16 @@ enum RouteSyncError {
     Nodes(#[source] crate::runtime::api::ApiError),
 }
 
+impl RouteSyncError {
+    /// Returns the record of the failure, for explanations.
+    fn attempt(&self) -> AttemptRecord {
+        match self {
+            Self::Routes(error) => failed_routes(error),
+            Self::Nodes(error) => failed_nodes(error),
+        }
+    }
+}
+
 impl RouteController {
     /// Returns the time before which no reconcile may start, if there is one.
     pub(super) fn backoff_until(&self, state: &RouteSyncState) -> Option<Instant> {
@@ -127,7 +139,7 @@ impl RouteController {
         let earlier_failed_lists = state.failed_lists;
         let control = self.run_pass(trigger, state).await;
         let list_failed = state.failed_lists > earlier_failed_lists;
-        let outcome = if list_failed || state.failures.len() > 0 {
+        let outcome = if list_failed || state.failures.failed(self.started_at.elapsed()) > 0 {
             ReconcileOutcome::Failed
         } else {
             ReconcileOutcome::Done
@@ -144,6 +156,7 @@ impl RouteController {
             }
         }
         state.schedule.started(Instant::now(), self.period());
+        let mut failed_listing = None;
         let outcome = match self.reconcile(trigger, state).await {
             Ok(outcome) => outcome,
             Err(RouteSyncError::Routes(error)) if error.kind() == ErrorKind::NotImplemented => {
@@ -161,14 +174,23 @@ impl RouteController {
             }
             Err(error) => {
                 state.record_list_failure(&error);
+                failed_listing = Some(AttemptRecord {
+                    failures: state.failed_lists,
+                    retry_at: state.list_retry_at,
+                    ..error.attempt()
+                });
                 SyncOutcome::Error
             }
         };
+        self.history
+            .lock()
+            .record_pass(failed_listing, &state.failures);
         // Update the metrics and the schedule.
+        let failed = state.failures.failed(self.started_at.elapsed());
         self.metrics.sync(outcome, trigger);
         self.metrics
             .failing
-            .set(i64::try_from(state.failures.len()).unwrap_or(i64::MAX));
+            .set(i64::try_from(failed).unwrap_or(i64::MAX));
         if let Some(due) = state.failures.next_retry() {
             state.schedule.retry_by(self.started_at + due);
         }
@@ -259,6 +281,7 @@ impl RouteController {
             }
             let note = rejected.note(&self.config.cluster_cidrs);
             tracing::warn!(node = %rejected.node.name, cidr = %rejected.cidr, "{note}");
+            let note = rejected.cause().with_next_step(&note);
             self.warn(&rejected.node, rejected.event_reason(), &note);
         }
         *reported = plan
@@ -266,6 +289,9 @@ impl RouteController {
             .iter()
             .map(ReportedCidr::from_rejected)
             .collect();
+        let mut history = self.history.lock();
+        history.rejected.clone_from(&plan.rejected_cidrs);
+        history.managed_routes = plan.managed_routes;
     }
 
     /// Emits a Warning event of a node.
@@ -328,25 +354,41 @@ impl RouteController {
                 RouteChange::Delete(route) => ChangeKey::delete(route),
             };
             match result {
-                Some(Ok(())) => state.failures.record_success(&key),
+                Some(Ok(Progress::Done)) => state.failures.record_success(&key),
+                Some(Ok(Progress::Pending { after, reason })) => {
+                    let event_reason =
+                        state
+                            .failures
+                            .record_pending(key.clone(), *after, reason, now);
+                    let outcome = ChangeOutcome::Pending { since: now, reason: reason.clone() };
+                    self.report_failure(change, &outcome, *duration, event_reason);
+                }
                 Some(Err(error)) => {
-                    if !is_uninitialized_node(change) {
-                        failures += 1;
-                        last_error = Some(error);
-                    }
-                    let reason = state.failures.record_failure(key, error, now);
-                    self.report_failure(change, error, *duration, reason);
+                    failures += 1;
+                    last_error = Some(error);
+                    let event_reason = state.failures.record_failure(key.clone(), error, now);
+                    let outcome = ChangeOutcome::Failed(error.clone());
+                    self.report_failure(change, &outcome, *duration, event_reason);
                 }
                 // The change was not sent, so retry it as soon as the cloud may be called again.
                 None => state.schedule.retry = Some(Instant::now()),
             }
-            if let RouteChange::Create { node, destination } = change {
-                let create_result = match result {
-                    Some(Ok(())) => CreateResult::Created,
-                    Some(Err(_)) => CreateResult::Failed,
-                    None => self.unsent_create_result(node),
-                };
-                create_results.insert(*destination, create_result);
+            let is_pending = state.failures.is_pending(&key, now);
+            match change {
+                RouteChange::Create { node, destination } => {
+                    let create_result = match result {
+                        Some(Ok(Progress::Done)) => CreateResult::Created,
+                        _ if is_pending => CreateResult::Pending,
+                        Some(_) => CreateResult::Failed,
+                        None => self.unsent_create_result(node),
+                    };
+                    create_results.insert(*destination, create_result);
+                }
+                // The creation that follows the deletion was not sent.
+                RouteChange::Delete(route) if is_pending => {
+                    create_results.insert(route.destination.trunc(), CreateResult::Pending);
+                }
+                RouteChange::Delete(_) => {}
             }
         }
         log_summary(results);
@@ -371,12 +413,12 @@ impl RouteController {
         }
     }
 
-    /// Logs a creation that failed, and emits the event if one is due. Failed deletions are only
-    /// part of the summary.
+    /// Logs a creation that failed or is pending, and emits the event if one is due. Failed
+    /// deletions are only part of the summary.
     fn report_failure(
         &self,
         change: &RouteChange,
-        error: &CloudError,
+        outcome: &ChangeOutcome,
         duration: Duration,
         event_reason: Option<&'static str>,
     ) {
@@ -385,14 +427,15 @@ impl RouteController {
         };
         let uid = &node.uid;
         let name = &node.name;
-        let error = error.chain();
-        tracing::debug!(node = %name, %destination, error, "route not created");
+        let text = outcome.text();
+        tracing::debug!(node = %name, %destination, cause = text, "route not created");
         if let Some(event_reason) = event_reason {
             // Upstream's wording.
             let duration = config::duration::format(duration);
             let note = format!(
-                "Could not create route {uid} {destination} for node {name} after {duration}: {error}"
+                "Could not create route {uid} {destination} for node {name} after {duration}: {text}"
             );
+            let note = route_cause(node, outcome).with_next_step(&note);
             self.warn(node, event_reason, &note);
         }
     }
@@ -424,13 +467,7 @@ impl RouteController {
     }
 }
 
-/// Returns true if the change creates a route for a node without addresses. It will succeed once
-/// the node is initialised, so its failure is not logged as a warning.
-fn is_uninitialized_node(change: &RouteChange) -> bool {
-    matches!(change, RouteChange::Create { node, .. } if node.addresses.is_empty())
-}
-
-/// Returns the destination of a deletion that failed; `None` for any other result.
+/// Returns the destination of a deletion that failed or is pending; `None` for any other result.
 fn failed_deletion(result: &ChangeResult) -> Option<IpNet> {
     match &result.change {
         RouteChange::Delete(route) if !result.succeeded() => Some(route.destination.trunc()),

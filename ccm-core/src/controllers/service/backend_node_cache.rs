@@ -290,14 +290,14 @@ fn may_change_set(old: Option<&NodeView>, new: Option<&NodeView>) -> bool {
 }
 
 /// Returns true if load balancers can address a node.
-fn is_candidate(provider: &dyn CloudProvider, node: &NodeView) -> bool {
+pub(super) fn is_candidate(provider: &dyn CloudProvider, node: &NodeView) -> bool {
     match target(provider) {
         NodeTarget::Address => true,
         NodeTarget::Instance => provider.node_ownership(node) == NodeOwnership::Ours,
     }
 }
 
-fn target(provider: &dyn CloudProvider) -> NodeTarget {
+pub(super) fn target(provider: &dyn CloudProvider) -> NodeTarget {
     provider
         .load_balancers()
         .map_or(NodeTarget::Address, LoadBalancers::node_target)

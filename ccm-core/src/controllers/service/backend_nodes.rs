@@ -30,7 +30,7 @@ impl BackendNodes {
     ) -> Self {
         let mut nodes = Vec::new();
         for node in all {
-            if is_backend(node) && requirements.iter().all(|label| label.matches(node)) {
+            if exclusion_reason(node, requirements).is_none() {
                 nodes.push(node.clone());
             }
         }
@@ -113,6 +113,38 @@ pub(crate) fn is_backend(node: &NodeView) -> bool {
             .taints
             .iter()
             .any(|taint| &*taint.key == well_known::TAINT_TO_BE_DELETED)
+}
+
+/// The reason why a node is not a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExclusionReason<'a> {
+    Deleting,
+    /// It has the label that excludes it from all load balancers.
+    ExclusionLabel,
+    /// The cluster autoscaler is about to delete it.
+    AutoscalerTaint,
+    /// It does not meet this requirement of the load balancer.
+    Requirement(&'a LabelRequirement),
+}
+
+/// Returns the reason why a node is not a backend of a load balancer with these requirements;
+/// `None` if it is one.
+pub(crate) fn exclusion_reason<'a>(
+    node: &NodeView,
+    requirements: &'a [LabelRequirement],
+) -> Option<ExclusionReason<'a>> {
+    if node.deleting {
+        Some(ExclusionReason::Deleting)
+    } else if is_excluded(node) {
+        Some(ExclusionReason::ExclusionLabel)
+    } else if !is_backend(node) {
+        Some(ExclusionReason::AutoscalerTaint)
+    } else {
+        requirements
+            .iter()
+            .find(|label| !label.matches(node))
+            .map(ExclusionReason::Requirement)
+    }
 }
 
 /// Returns true if a node is a backend, except for the autoscaler's taint. That taint is no reason

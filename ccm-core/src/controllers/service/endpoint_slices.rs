@@ -22,7 +22,8 @@ const BATCH_DELAY: Duration = Duration::from_secs(1);
 
 type ByService = HashMap<Arc<str>, BTreeMap<Arc<str>, Arc<EndpointSliceView>>>;
 
-/// The EndpointSlices of each Service.
+/// The EndpointSlices of each Service. Clones share the index.
+#[derive(Clone)]
 pub struct EndpointSliceIndex {
     cache: Cache<EndpointSliceView>,
     by_service: Arc<Mutex<ByService>>,

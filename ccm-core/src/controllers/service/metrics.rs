@@ -42,7 +42,7 @@ pub(crate) enum SyncKind {
 }
 
 impl SyncKind {
-    fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Ensure => "ensure",
             Self::UpdateBackends => "update_backends",

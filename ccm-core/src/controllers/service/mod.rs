@@ -12,6 +12,7 @@ mod backend_node_cache;
 mod backend_nodes;
 mod concurrency;
 mod endpoint_slices;
+mod explain;
 pub(crate) mod metrics;
 mod node_change_batch;
 pub(crate) mod patches;
@@ -90,7 +91,7 @@ pub struct ServiceController {
     queue: WorkQueue<Arc<str>>,
     /// The sync states of the Services that were synced and still exist, or whose load balancers
     /// still exist.
-    states: Mutex<HashMap<Arc<str>, ServiceSyncState>>,
+    states: Arc<Mutex<HashMap<Arc<str>, ServiceSyncState>>>,
     node_changes: Arc<NodeChanges>,
     node_sync: Mutex<NodeSyncPass>,
     started_at: Instant,
@@ -169,7 +170,7 @@ impl ServiceController {
             op,
             metrics,
             queue,
-            states: Mutex::default(),
+            states: Arc::default(),
             node_changes,
             node_sync: Mutex::default(),
             started_at,

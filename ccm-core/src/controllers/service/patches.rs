@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::plan::same_status;
 use crate::{
-    k8s::{LbIngress, LbPortStatus, LbStatus, Protocol, ServiceFields, ServiceView, well_known},
+    k8s::{LbIngress, LbPortStatus, LbStatus, ServiceFields, ServiceView, well_known},
     runtime::api::{ApiClient, ApiError, Patch, PatchOp, escape_pointer},
 };
 
@@ -90,19 +90,11 @@ fn ingress_value(ingress: &LbIngress) -> Value {
 }
 
 fn port_value(port: &LbPortStatus) -> Value {
-    let mut value = json!({ "port": port.port, "protocol": protocol_name(port.protocol) });
+    let mut value = json!({ "port": port.port, "protocol": port.protocol.as_str() });
     if let Some(error) = &port.error {
         value["error"] = json!(error);
     }
     value
-}
-
-fn protocol_name(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::Tcp => "TCP",
-        Protocol::Udp => "UDP",
-        Protocol::Sctp => "SCTP",
-    }
 }
 
 /// The result of releasing a Service.

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
+use crate::k8s::Protocol;
 
 const OURS: &str = well_known::FINALIZER_LOAD_BALANCER;
 

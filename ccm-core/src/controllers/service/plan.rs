@@ -13,6 +13,7 @@ use std::{
 };
 
 use crate::{
+    explain::AttemptRecord,
     k8s::{LbIngress, LbStatus, ServiceFields, ServiceView},
     provider::{BackendKind, Digest, FieldError, ReadMode},
 };
@@ -75,6 +76,9 @@ pub(crate) struct ServiceSyncState {
     pub(crate) announced_goal: Option<SyncGoal>,
     /// True until an event has reported that the announced goal is reached.
     pub(crate) completion_event_due: bool,
+    /// The last attempt, if it failed or the cloud is still working on it. Only explanations read
+    /// it.
+    pub(crate) last_attempt: Option<Arc<AttemptRecord>>,
     /// The last failure that an event reported.
     pub(crate) last_failure_event: Option<ReportedFailure>,
     /// True once an event reported that there are no backends; false again when there are some.
@@ -594,7 +598,11 @@ pub(crate) fn has_finalizer(
 
 /// Returns true if the Service has the desired status and annotations, or may have them as soon as
 /// the cache shows our last write.
-fn shows_desired_status(service: &ServiceView, state: &ServiceSyncState, now: Duration) -> bool {
+pub(crate) fn shows_desired_status(
+    service: &ServiceView,
+    state: &ServiceSyncState,
+    now: Duration,
+) -> bool {
     if unconfirmed_write(service, state, now).is_some() {
         return true;
     }

@@ -112,11 +112,6 @@ async fn an_operation_that_takes_longer_than_a_call_may_sleep_is_pending() {
     assert_eq!(*cloud.polls.lock(), [250, 750, 1750].map(Duration::from_millis));
     assert_eq!(cloud.begin.elapsed(), Duration::from_millis(1750));
 
-    let busy = progress.done_or_busy().unwrap_err();
-    assert_eq!((busy.kind(), busy.retry_after()), (ErrorKind::Conflict, Some(after)));
-    assert_eq!(busy.to_string(), reason);
-    assert!(Progress::Done.done_or_busy().is_ok());
-
     // Another operation of the same call has only what is left of the two seconds.
     let progress = rest
         .poll(&op, Operation::running(), Operation::status)
@@ -164,4 +159,35 @@ async fn a_cancelled_call_stops_polling() {
     let (progress, ()) = tokio::join!(poll, stop);
     assert_eq!(progress.unwrap_err().kind(), ErrorKind::Canceled);
     assert_eq!(cloud.begin.elapsed(), Duration::from_millis(100));
+}
+
+#[test]
+fn an_operation_is_done_only_if_the_cloud_says_so() {
+    let format = OperationFormat {
+        path: "v1/operations",
+        id: "/op/id",
+        status: "/op/status",
+        done: &["success"],
+        failed: &["error"],
+        error: ErrorFormat { code: "/op/error/code", message: "/op/error/text", ..FORMAT },
+    };
+    let read = |json: &str| format.read(&serde_json::from_str(json).unwrap());
+    let running = || OperationStatus::Running { path: "v1/operations/7".to_owned() };
+    assert_eq!(read(r#"{"op": {"id": 7, "status": "success"}}"#), OperationStatus::Done);
+    assert_eq!(read(r#"{"op": {"id": "7", "status": "running"}}"#), running());
+    assert_eq!(read(r#"{"op": {"id": 7, "status": "unheard of"}}"#), running());
+    let failed = |kind, message: &str| {
+        OperationStatus::Failed(ErrorResponse {
+            kind,
+            message: message.to_owned(),
+            ..ErrorResponse::default()
+        })
+    };
+    let limit =
+        r#"{"op": {"id": 7, "status": "error", "error": {"code": "limit", "text": "full"}}}"#;
+    assert_eq!(read(limit), failed(Some(ErrorKind::QuotaExceeded), "full"));
+    assert_eq!(read(r#"{"op": {"id": 7, "status": "error", "error": null}}"#), failed(None, ""));
+    for missing in ["null", "{}", r#"{"op": {"status": "success"}}"#, r#"{"op": {"id": 7}}"#] {
+        assert_eq!(read(missing), failed(None, "the response contains no operation"), "{missing}");
+    }
 }

@@ -8,6 +8,7 @@ pub mod auth;
 mod auth_filter;
 mod certificates;
 mod connection;
+mod content_type;
 mod handlers;
 mod listener;
 mod self_signed;
@@ -23,6 +24,7 @@ use tokio::{net::TcpListener, task::JoinSet, time::timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::content_type::wants_text;
 pub use self::{
     auth_filter::{AuthFilter, PeerCertificates, RequestAuth},
     certificates::CertificateError,

@@ -106,3 +106,24 @@ impl fmt::Display for NotCompared {
         }
     }
 }
+
+/// A Warning that a controller would emit about an object that it leaves as it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Notice {
+    /// The kind of the object.
+    pub kind: ObjectKind,
+    /// Its name, with its namespace if it has one.
+    pub object: String,
+    /// The reason of the event.
+    pub reason: &'static str,
+    /// The note of the event.
+    pub note: String,
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, object, reason, note } = self;
+        write!(f, "{} {object}: {reason}: {note}", kind.as_str())
+    }
+}

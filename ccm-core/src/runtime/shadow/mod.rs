@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::{compare_schedule::CompareSchedule, difference::NONE};
 pub use self::{
-    difference::{Difference, NotCompared, ObjectKind},
+    difference::{Difference, NotCompared, Notice, ObjectKind},
     report::{ShadowReport, Summary},
     report_endpoint::routes,
 };
@@ -47,6 +47,8 @@ pub struct DryRunFindings {
     pub uncompared: Vec<(NotCompared, Instant)>,
     /// The objects that must be compared again before anything can be reported about them.
     pub unsettled: Vec<(ObjectKind, String)>,
+    /// What the controller would warn the owners of objects about. These are no differences.
+    pub notices: Vec<Notice>,
 }
 
 /// A controller that reports what it would do.

@@ -9,7 +9,7 @@ use std::{
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::{Difference, DryRunFindings, NotCompared, ObjectKind, Verdict};
+use super::{Difference, DryRunFindings, NotCompared, Notice, ObjectKind, Verdict};
 
 type Key = (ObjectKind, String, String, &'static str);
 
@@ -20,6 +20,7 @@ pub struct ShadowReport {
     settle: Duration,
     differences: StableItems<Difference>,
     uncompared: StableItems<NotCompared>,
+    notices: BTreeSet<Notice>,
     compared: BTreeMap<&'static str, usize>,
     unsettled_objects: BTreeSet<Object>,
     awaited: PendingVerdict,
@@ -66,6 +67,7 @@ impl ShadowReport {
             settle,
             differences,
             uncompared,
+            notices: BTreeSet::new(),
             compared,
             unsettled_objects,
             awaited: PendingVerdict::Everything,
@@ -81,6 +83,7 @@ impl ShadowReport {
             .flat_map(|findings| findings.unsettled.iter().cloned())
             .collect();
         self.compared.clear();
+        let mut notices = BTreeSet::new();
         let mut differences = BTreeMap::new();
         let mut uncompared = BTreeMap::new();
         for findings in found {
@@ -89,6 +92,7 @@ impl ShadowReport {
                 let most = self.compared.entry(what).or_default();
                 *most = count.max(*most);
             }
+            notices.extend(findings.notices);
             differences.extend(
                 findings
                     .differences
@@ -128,6 +132,12 @@ impl ShadowReport {
                 .iter()
                 .map(|item| format!("compared again: {item}")),
         );
+        lines.extend(
+            notices
+                .difference(&self.notices)
+                .map(|notice| format!("notice: {notice}")),
+        );
+        self.notices = notices;
         self.drop_settled();
         let first = !self.reported && self.is_settled();
         self.reported |= first;
@@ -194,6 +204,11 @@ impl ShadowReport {
         self.uncompared.settled(self.settle)
     }
 
+    /// Returns the notices, in order.
+    pub fn notices(&self) -> impl Iterator<Item = &Notice> {
+        self.notices.iter()
+    }
+
     /// Counts objects and findings.
     pub fn summary(&self) -> Summary {
         let differences = self.differences().count();
@@ -210,14 +225,17 @@ impl ShadowReport {
         }
     }
 
-    /// Returns everything that has persisted as text: one line for each finding, and the summary.
+    /// Returns everything that has persisted as text: one line for each finding and notice, and the
+    /// summary.
     pub fn lines(&self) -> Vec<String> {
         let differences = self.differences().map(|item| format!("difference: {item}"));
         let uncompared = self
             .uncompared()
             .map(|item| format!("not compared: {item}"));
+        let notices = self.notices().map(|notice| format!("notice: {notice}"));
         differences
             .chain(uncompared)
+            .chain(notices)
             .chain([self.summary().to_string()])
             .collect()
     }

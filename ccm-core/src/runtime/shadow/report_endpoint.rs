@@ -5,14 +5,15 @@ use std::sync::Arc;
 use axum::{
     Json, Router,
     extract::State,
-    http::{HeaderMap, header},
+    http::HeaderMap,
     response::{IntoResponse, Response},
     routing::get,
 };
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::{Difference, NotCompared, ShadowReport, Summary};
+use super::{Difference, NotCompared, Notice, ShadowReport, Summary};
+use crate::runtime::serving::wants_text;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -20,6 +21,7 @@ struct ShadowResponse {
     summary: Summary,
     differences: Vec<Difference>,
     not_compared: Vec<NotCompared>,
+    notices: Vec<Notice>,
 }
 
 /// Serves the report at `/shadow`: as JSON, or as the printed lines to a client that accepts
@@ -42,25 +44,15 @@ async fn shadow(State(report): State<Arc<Mutex<ShadowReport>>>, headers: HeaderM
         let report = report.lock();
         let differences = report.differences().cloned().collect();
         let not_compared = report.uncompared().cloned().collect();
-        ShadowResponse { summary: report.summary(), differences, not_compared }
+        let notices = report.notices().cloned().collect();
+        ShadowResponse {
+            summary: report.summary(),
+            differences,
+            not_compared,
+            notices,
+        }
     };
     Json(response).into_response()
-}
-
-/// A client that accepts any type gets JSON.
-fn wants_text(headers: &HeaderMap) -> bool {
-    let accept = headers
-        .get(header::ACCEPT)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
-    let kinds = accept
-        .split(',')
-        .filter_map(|entry| entry.split(';').next())
-        .map(str::trim);
-    kinds
-        .into_iter()
-        .find(|kind| ["text/plain", "application/json", "*/*"].contains(kind))
-        == Some("text/plain")
 }
 
 #[cfg(test)]
@@ -90,6 +82,12 @@ mod tests {
         board.update(vec![DryRunFindings {
             compared: vec![("routes", 4)],
             differences: vec![(difference, Instant::now())],
+            notices: vec![Notice {
+                kind: ObjectKind::Service,
+                object: "shop/web".to_owned(),
+                reason: "R",
+                note: "n".to_owned(),
+            }],
             ..DryRunFindings::default()
         }]);
         let mut request = Request::get("/shadow");
@@ -124,6 +122,7 @@ mod tests {
                     "is": "none", "wouldBe": "n1", "why": "it is missing",
                 }],
                 "notCompared": [],
+                "notices": [{"kind": "Service", "object": "shop/web", "reason": "R", "note": "n"}],
             });
             assert_eq!(page, expected);
         }
@@ -135,6 +134,7 @@ mod tests {
             let (kind, body) = get(Some(accept)).await;
             assert!(kind.starts_with("text/plain"), "{kind}");
             let expected = "difference: Route 10.244.1.0/24: target: none -> n1 (node-route-controller: it is missing)\n\
+                            notice: Service shop/web: R: n\n\
                             1 difference: 4 routes compared\n";
             assert_eq!(body, expected);
         }

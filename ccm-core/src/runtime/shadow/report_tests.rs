@@ -58,6 +58,7 @@ impl Case {
                     .iter()
                     .map(|node| (ObjectKind::Node, (*node).to_owned()))
                     .collect(),
+                notices: Vec::new(),
             },
             DryRunFindings {
                 compared: vec![("nodes", 3), ("services", 1)],
@@ -232,4 +233,26 @@ fn lines_are_in_order() {
             "2 differences: 3 nodes,"
         ]
     );
+}
+
+#[test]
+fn a_notice_is_told_once_and_is_no_difference() {
+    let mut board = ShadowReport::new(SETTLE);
+    let notice = Notice {
+        kind: ObjectKind::Service,
+        object: "shop/web".to_owned(),
+        reason: "DormantAnnotations",
+        note: "they are ignored".to_owned(),
+    };
+    let findings = || DryRunFindings {
+        compared: vec![("services", 1)],
+        notices: vec![notice.clone()],
+        ..DryRunFindings::default()
+    };
+    let line = "notice: Service shop/web: DormantAnnotations: they are ignored";
+    let summary = "no differences: 1 service compared";
+    assert_eq!(board.update(vec![findings()]), [line, summary]);
+    assert_eq!(board.update(vec![findings()]), [""; 0]);
+    assert_eq!(board.verdict(), Some(Verdict::Same));
+    assert_eq!(board.lines(), [line, summary]);
 }

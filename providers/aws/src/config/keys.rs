@@ -32,6 +32,7 @@ config_keys! {
         ours claim_external: bool = "ClaimExternalLoadBalancers" "false" "If `true`, the types `external` and `nlb-ip` are served, which otherwise belong to the AWS load balancer controller."
         ours classes: Vec<String> = "LoadBalancerClass" "" "A `spec.loadBalancerClass` to serve. Repeat the key for several classes."
         ours target_type: String = "DefaultTargetType" "instance" "Target type for Services without the annotation `aws-load-balancer-nlb-target-type`: `instance` or `ip`."
+        ours dialect: String = "AnnotationDialect" "upstream" "How annotations of Services of type `nlb` are read, unless the annotation `aws-load-balancer-annotation-dialect` says otherwise: `upstream` (exactly what upstream's manager reads) or `extended` (everything in the annotation reference)."
         ours shared_group: bool = "EnableSharedBackendSecurityGroup" "false" "If `true`, every load balancer that has security groups gets an additional, shared one, which nodes' security groups admit with one rule."
         ours backend_group: String = "BackendSecurityGroup" "" "ID of the shared security group. Without it, one is created."
         ours remove_protection: bool = "RemoveDeletionProtection" "false" "If `true`, deletion protection that was enabled by hand is turned off when the Service is deleted. Otherwise the deletion fails and is retried until somebody turns it off. Protection by an annotation always prevents the deletion."

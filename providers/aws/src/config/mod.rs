@@ -172,6 +172,9 @@ pub struct Settings {
     pub classes: Vec<Box<str>>,
     /// `DefaultTargetType`: target type for a Service without the target type annotation.
     pub default_target_type: crate::api::elb::TargetType,
+    /// `AnnotationDialect`: how annotations are read that do not come from the AWS load balancer
+    /// controller. Default: as upstream reads them.
+    pub annotation_dialect: AnnotationDialect,
     /// `BackendSecurityGroup`: the shared backend security group to use.
     pub backend_security_group: Option<SecurityGroupId>,
     /// `EnableSharedBackendSecurityGroup`: whether every NLB also gets one shared security group,
@@ -211,6 +214,7 @@ impl Default for Settings {
             claim_external: false,
             classes: Vec::new(),
             default_target_type: crate::api::elb::TargetType::Instance,
+            annotation_dialect: AnnotationDialect::Upstream,
             backend_security_group: None,
             shared_backend_security_group: false,
             remove_deletion_protection: false,
@@ -255,6 +259,40 @@ pub enum DefaultType {
     Nlb,
     /// `none`: another controller serves the Service.
     None,
+}
+
+/// How the annotations of a Service are read. `docs/decisions/0017-annotation-dialects.md` explains
+/// why there are two ways.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum AnnotationDialect {
+    /// As cloud-provider-aws reads them for network load balancers: what it ignores has no effect,
+    /// and what it sets only at creation is not changed later.
+    #[default]
+    Upstream,
+    /// All annotations of the reference, and existing objects follow all of them.
+    Extended,
+}
+
+impl AnnotationDialect {
+    /// Both values, as written in the configuration and in the annotation.
+    pub const NAMES: [&'static str; 2] = ["upstream", "extended"];
+
+    /// Parses a value of the configuration or of the annotation.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "upstream" => Some(Self::Upstream),
+            "extended" => Some(Self::Extended),
+            _ => None,
+        }
+    }
+
+    /// Returns the value as in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Upstream => "upstream",
+            Self::Extended => "extended",
+        }
+    }
 }
 
 /// Regular expression that matches instance types.

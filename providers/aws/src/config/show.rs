@@ -29,6 +29,7 @@ impl Settings {
             ("ClaimExternalLoadBalancers", self.claim_external.to_string()),
             ("LoadBalancerClass", list(&self.classes)),
             ("DefaultTargetType", self.default_target_type.to_string()),
+            ("AnnotationDialect", self.annotation_dialect.as_str().to_owned()),
             ("EnableSharedBackendSecurityGroup", self.shared_backend_security_group.to_string()),
             ("BackendSecurityGroup", option(self.backend_security_group.as_ref())),
             ("RemoveDeletionProtection", self.remove_deletion_protection.to_string()),

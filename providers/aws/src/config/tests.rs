@@ -119,6 +119,11 @@ fn every_key_has_its_effect() {
         ("RemoveDeletionProtection = true", with(&|s| s.remove_deletion_protection = true)),
         ("DefaultTargetType = ip", with(&|s| s.default_target_type = TargetType::Ip)),
         (
+            "AnnotationDialect = extended",
+            with(&|s| s.annotation_dialect = AnnotationDialect::Extended),
+        ),
+        ("AnnotationDialect = upstream", Settings::default()),
+        (
             "EnableSharedBackendSecurityGroup = on",
             with(&|s| s.shared_backend_security_group = true),
         ),
@@ -306,6 +311,10 @@ fn what_upstream_finds_late_or_never_is_found_at_once() {
         (
             "DefaultTargetType = lambda",
             "DefaultTargetType: unknown target type \"lambda\": expected instance or ip",
+        ),
+        (
+            "AnnotationDialect = both",
+            "AnnotationDialect: unknown dialect \"both\": expected upstream or extended",
         ),
         ("LoadBalancerClass = ", "LoadBalancerClass: must not be empty"),
         ("BackendSecurityGroup = x", "BackendSecurityGroup: \"x\" is not an ID of the form sg-…"),

@@ -6,8 +6,8 @@ use std::num::NonZeroU16;
 use ccm_core::{config::gcfg_keys::ConfigValue, k8s::IpFamily};
 
 use super::{
-    DefaultType, Limits, Rate, Role, Settings, SharedProbe, TypePattern, error::ConfigIssue,
-    keys::Global,
+    AnnotationDialect, DefaultType, Limits, Rate, Role, Settings, SharedProbe, TypePattern,
+    error::ConfigIssue, keys::Global,
 };
 use crate::{api::elb::TargetType, environment::region_of_zone};
 
@@ -106,6 +106,7 @@ pub(super) fn settings(raw: &Global, report: &mut ValidationReport) -> Settings 
         claim_external: raw.claim_external.value,
         classes: classes(raw, report),
         default_target_type: target_type(raw, report),
+        annotation_dialect: annotation_dialect(raw, report),
         backend_security_group: backend_group(raw, report),
         shared_backend_security_group: raw.shared_group.value,
         remove_deletion_protection: raw.remove_protection.value,
@@ -310,6 +311,15 @@ fn target_type(raw: &Global, report: &mut ValidationReport) -> TargetType {
             TargetType::Instance
         }
     }
+}
+
+fn annotation_dialect(raw: &Global, report: &mut ValidationReport) -> AnnotationDialect {
+    let Some(name) = text(&raw.dialect) else {
+        return AnnotationDialect::default();
+    };
+    let parsed = AnnotationDialect::parse(name)
+        .ok_or_else(|| format!("unknown dialect {name:?}: expected upstream or extended"));
+    report.check_value(&raw.dialect, parsed).unwrap_or_default()
 }
 
 fn backend_group(

@@ -120,7 +120,7 @@ impl AccountBackend for Memory {
 }
 
 /// Rules that need something which AWS does not have.
-const NOT_IN_AWS: [&str; 1] = ["retry-after"];
+const NOT_IN_AWS: [&str; 3] = ["retry-after", "slow-change", "late-failure"];
 
 /// Checks that every rule is kept, but for those that cannot be checked.
 fn all_kept(report: &Report) {

@@ -26,7 +26,7 @@ use crate::{
         },
     },
     client::Client,
-    config::{DefaultType, Settings},
+    config::{AnnotationDialect, DefaultType, Settings},
     fake::{self, AccountSnapshot, FakeAws, FakeOptions},
     lb::{names, security_groups::MANAGED_DESCRIPTION, tests::fixture::node},
     provider::AwsProvider,
@@ -124,7 +124,11 @@ impl Account {
         place.aws.reset_calls();
         let lane = Arc::new(FaultyTransport::new(place.aws.clone(), journey.clone(), guard));
         let nodes = place.nodes.iter().map(node).collect();
-        let settings = Settings { default_type: DefaultType::Nlb, ..settings };
+        let settings = Settings {
+            default_type: DefaultType::Nlb,
+            annotation_dialect: AnnotationDialect::Extended,
+            ..settings
+        };
         let empty = place.aws.snapshot();
         Ok(Self {
             place,

@@ -38,7 +38,7 @@ use ccm_core::{
 
 use self::{
     classic::ClassicLoadBalancers,
-    model::{DesiredLoadBalancer, SecurityGroupChoice, ServiceKey},
+    model::{DesiredLoadBalancer, SecurityGroupChoice, ServiceKey, UpdateScope},
     reconcile::{LoadBalancerReconciler, ReconcileInput, delete::DeleteInput},
     spec::{DeletionProtection, ParsedService, ServiceSpec},
 };
@@ -187,14 +187,14 @@ impl LoadBalancers for NetworkLoadBalancers {
     /// balancer is still being provisioned.
     async fn ensure(&self, op: &Op, lb_spec: &LbSpec, read_mode: ReadMode) -> LbOutcome {
         match self.find_load_balancer(op, lb_spec).await {
-            Ok(ServiceLoadBalancer::Network(desired)) => outcome_on_rate_limit(
-                Box::pin(self.reconciler.ensure(
-                    op,
-                    &reconcile_input(&desired, lb_spec),
-                    read_mode,
-                ))
-                .await,
-            ),
+            Ok(ServiceLoadBalancer::Network(desired)) => {
+                let as_upstream = self.upstream_reading(&lb_spec.service, &desired);
+                let input = ReconcileInput {
+                    as_upstream: as_upstream.as_deref(),
+                    ..reconcile_input(&desired, lb_spec)
+                };
+                outcome_on_rate_limit(Box::pin(self.reconciler.ensure(op, &input, read_mode)).await)
+            }
             Ok(ServiceLoadBalancer::Classic(old)) => {
                 outcome_on_rate_limit(self.ensure_classic(op, &old, lb_spec).await)
             }
@@ -234,7 +234,7 @@ impl LoadBalancers for NetworkLoadBalancers {
             ServiceSpec::Nlb(desired) => Some(&**desired),
             _ => None,
         };
-        let protection = DeletionProtection::of(&service.annotations);
+        let protection = spec::deletion_protection(&service, &self.reconciler.scope.settings);
         if protection == DeletionProtection::Enabled
             || desired.is_some_and(|desired| desired.deletion_protection)
         {
@@ -244,6 +244,11 @@ impl LoadBalancers for NetworkLoadBalancers {
             ))
             .with_reason("DeletionProtected"));
         }
+        // A request for protection may have no effect, but it is never a reason to remove protection.
+        let remove_protection = DeletionProtection::of(&service.annotations)
+            != DeletionProtection::Enabled
+            && (protection == DeletionProtection::Disabled
+                || self.reconciler.scope.settings.remove_deletion_protection);
         let owner = ServiceKey {
             namespace: lb.namespace.clone(),
             name: lb.name.clone(),
@@ -259,8 +264,7 @@ impl LoadBalancers for NetworkLoadBalancers {
                         owner: &owner,
                         names: &names,
                         keep_security_groups: &keep,
-                        remove_protection: protection == DeletionProtection::Disabled
-                            || self.reconciler.scope.settings.remove_deletion_protection,
+                        remove_protection,
                     },
                 )
                 .await,
@@ -289,6 +293,19 @@ impl LoadBalancers for NetworkLoadBalancers {
 }
 
 impl NetworkLoadBalancers {
+    /// Returns the desired state as upstream reads the Service, if more than that is requested.
+    fn upstream_reading(
+        &self,
+        service: &ServiceView,
+        desired: &DesiredLoadBalancer,
+    ) -> Option<Box<DesiredLoadBalancer>> {
+        let Scope { settings, cluster, .. } = &self.reconciler.scope;
+        match desired.updates {
+            UpdateScope::All => spec::upstream_reading(service, settings, cluster),
+            UpdateScope::AsCloudProviderAws => None,
+        }
+    }
+
     /// Returns the names that the load balancer of a Service may have. Leaves out invalid names,
     /// because AWS rejects a query for them.
     fn names(
@@ -355,6 +372,7 @@ fn reconcile_input<'a>(
         service: &lb_spec.service,
         backends: &lb_spec.backends,
         targets_only: false,
+        as_upstream: None,
     }
 }
 

@@ -78,6 +78,23 @@ pub struct DesiredLoadBalancer {
     pub node_labels: Vec<LabelRequirement>,
     /// Type of all targets.
     pub target_type: TargetType,
+    /// The settings of existing objects that follow the Service.
+    pub updates: UpdateScope,
+    /// Errors in settings that count only when the load balancer is created. They prevent nothing
+    /// else. Each names its annotation.
+    pub creation_errors: Vec<Box<str>>,
+}
+
+/// The settings of existing objects that follow a Service. New objects get all settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum UpdateScope {
+    /// Every setting that AWS can change.
+    All,
+    /// The settings that cloud-provider-aws changes. A load balancer keeps its scheme, subnets,
+    /// addresses and address families, listeners keep their certificates for SNI, all objects keep
+    /// their tags. A health check keeps its timeout, and the unhealthy threshold too unless the
+    /// healthy one changes.
+    AsCloudProviderAws,
 }
 
 impl DesiredLoadBalancer {

@@ -65,6 +65,16 @@ pub(super) fn check_owner(
     }
 }
 
+/// Checks that a load balancer whose tags cannot be read belongs to a Service: it has the name that
+/// upstream computes from the Service's UID, and upstream asks for no other proof. This is enough to
+/// change the load balancer, never to delete it.
+pub(super) fn check_owner_by_name(owner: &ServiceKey, name: &str) -> Result<(), String> {
+    if *names::load_balancer(&owner.uid) == *name {
+        return Ok(());
+    }
+    Err("its tags cannot be read, and its name is not the one that is computed from the service's UID".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -72,6 +72,9 @@ pub(super) struct LoadBalancerSyncState {
     pub(super) responses: ResponseCache,
     /// Listeners whose stickiness was requested when everything was last applied.
     pub(super) sticky_listeners: BTreeSet<ListenerKey>,
+    /// True once it was announced that the Service is read in the dialect `extended`, or if there
+    /// was nothing to announce because its load balancer was new.
+    pub(super) activation_announced: bool,
     /// The retries for an object that AWS does not find.
     pub(super) missing_object: MissingObjectRetries,
     /// The objects to remove that cannot be read from AWS, kept while `observed` is `None`.
@@ -191,6 +194,7 @@ impl SyncStateStore {
             changed_at: Some(Instant::now()),
             to_clean_up,
             sticky_listeners: state.sticky_listeners.clone(),
+            activation_announced: state.activation_announced,
             ..LoadBalancerSyncState::default()
         };
         states.insert(uid.into(), placeholder);

@@ -6,7 +6,7 @@ use ccm_core::k8s::{IpFamily, Protocol};
 
 use super::model::{
     DesiredListener, DesiredLoadBalancer, DesiredTargetGroup, NodeRuleSource, SecurityGroupChoice,
-    SecurityGroupSpec, ServiceKey, SubnetChoice,
+    SecurityGroupSpec, ServiceKey, SubnetChoice, UpdateScope,
 };
 use crate::{
     api::{
@@ -49,6 +49,8 @@ pub(crate) fn desired() -> DesiredLoadBalancer {
         sources: vec!["0.0.0.0/0".parse().unwrap()],
         node_labels: Vec::new(),
         target_type: TargetType::Instance,
+        updates: UpdateScope::All,
+        creation_errors: Vec::new(),
     }
 }
 

@@ -22,7 +22,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use ccm_core::{
     k8s::NodeView,
-    provider::{CloudError, Op, Route, RouteChange, Routes},
+    provider::{CloudError, Op, Progress, Route, RouteChange, Routes, UNINITIALIZED_NODE_DELAY},
 };
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use parking_lot::Mutex;
@@ -111,15 +111,23 @@ impl Ec2Routes {
         op: &'a Op,
         change: &'a RouteChange,
         instances: &'a Result<InstancesById, RouteError>,
-    ) -> BoxFuture<'a, Result<(), CloudError>> {
+    ) -> BoxFuture<'a, Result<Progress, CloudError>> {
         async move {
-            match change {
+            let result = match change {
                 RouteChange::Create { node, destination } => {
                     self.create(op, node, *destination, instances).await
                 }
                 RouteChange::Delete(route) => self.delete(op, route).await,
+            };
+            match result {
+                Ok(()) => Ok(Progress::Done),
+                // The node is not initialised yet. Its next change repeats this one.
+                Err(error @ RouteError::NoProviderId { .. }) => Ok(Progress::Pending {
+                    after: UNINITIALIZED_NODE_DELAY,
+                    reason: error.to_string().into(),
+                }),
+                Err(error) => Err(CloudError::from(error)),
             }
-            .map_err(CloudError::from)
         }
         .boxed()
     }
@@ -173,7 +181,7 @@ impl Routes for Ec2Routes {
         Ok(self.list_routes(op, nodes).await?)
     }
 
-    async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {
+    async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<Progress, CloudError>> {
         let mut ids = Vec::new();
         for change in changes {
             if let RouteChange::Create { node, .. } = change {

@@ -20,7 +20,7 @@ use ccm_testkit::{
 };
 use k8s_openapi::api::{
     coordination::v1::Lease,
-    core::v1::{Node, Service},
+    core::v1::{Event, Node, Service},
 };
 use kube::api::{Api, ListParams, Patch, PatchParams};
 
@@ -200,6 +200,25 @@ impl TakeoverEnvironment {
 
     pub(crate) fn services(&self) -> Api<Service> {
         Api::default_namespaced(self.client.clone())
+    }
+
+    /// The note of an event about a Service, if there is one with this reason.
+    pub(crate) async fn event(
+        &self,
+        service: &str,
+        reason: &str,
+    ) -> anyhow::Result<Option<String>> {
+        let events: Api<Event> = Api::default_namespaced(self.client.clone());
+        let found = events
+            .list(&ListParams::default())
+            .await?
+            .items
+            .into_iter()
+            .find(|event| {
+                event.involved_object.name.as_deref() == Some(service)
+                    && event.reason.as_deref() == Some(reason)
+            });
+        Ok(found.and_then(|event| event.message))
     }
 
     pub(crate) fn nodes_api(&self) -> Api<Node> {

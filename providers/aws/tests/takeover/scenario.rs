@@ -70,6 +70,9 @@ impl TakeoverScenario {
             .swap(ours, ManagerKind::Ours, Situation::Restart)
             .await?;
 
+        if self.round == Round::Plain {
+            self.opt_in("proxy").await.with_context(|| ours.log())?;
+        }
         self.create(services::later()).await?;
         self.change(
             "ranges",
@@ -90,6 +93,43 @@ impl TakeoverScenario {
         let seen = calls::lines(&self.stage.moto.overlay().take(), &self.whose);
         anyhow::ensure!(left.is_empty(), "upstream leaves {left:?}; it asked for\n{seen}");
         self.stage.end(upstream).await
+    }
+
+    /// Turns on all annotations of a Service: an event announces what that changes, and nothing else
+    /// is changed.
+    async fn opt_in(&self, name: &str) -> anyhow::Result<()> {
+        let _ = self.stage.moto.overlay().take();
+        let key = "service.beta.kubernetes.io/aws-load-balancer-annotation-dialect";
+        self.change(name, json!({"metadata": {"annotations": {key: "extended"}}}))
+            .await?;
+        // Wait for the first change, and then until nothing more is asked.
+        let deadline = Instant::now() + SOON;
+        let mut seen = Vec::new();
+        while !seen.iter().any(calls::changes) {
+            anyhow::ensure!(Instant::now() < deadline, "the opt-in of {name} changes nothing");
+            tokio::time::sleep(LOOK).await;
+            seen.extend(self.stage.moto.overlay().take());
+        }
+        let seen = self.quiet(seen).await?;
+        let made = calls::count(&seen, &self.whose);
+        let expected = table::expected(self.round, Situation::OptIn);
+        anyhow::ensure!(
+            made == expected,
+            "the opt-in made other changing calls than are listed\nlisted: {expected:?}\nmade: {made:?}\n{}",
+            calls::lines(&seen, &self.whose)
+        );
+        // The event names each call.
+        loop {
+            let note = self.stage.event(name, "AnnotationsActivated").await?;
+            if let Some(note) = note {
+                for (_, action) in expected.keys() {
+                    anyhow::ensure!(note.contains(action.as_str()), "{action} is not in: {note}");
+                }
+                return Ok(());
+            }
+            anyhow::ensure!(Instant::now() < deadline, "the opt-in of {name} is not announced");
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     async fn create(&mut self, kind: ServiceKind) -> anyhow::Result<()> {

@@ -64,6 +64,43 @@ impl ServiceKind {
 
 const NLB: (&str, &str) = ("type", "nlb");
 
+/// Annotations that upstream ignores, with values that have an effect in the dialect `extended`.
+const DORMANT: [(&str, &str); 13] = [
+    NLB,
+    ("nlb-target-type", "ip"),
+    ("name", "shop-dormant"),
+    ("scheme", "internal"),
+    ("ip-address-type", "dualstack"),
+    ("enable-prefix-for-ipv6-source-nat", "on"),
+    ("listener-attributes.TCP-80", "tcp.idle_timeout.seconds=400"),
+    ("proxy-protocol-per-target-group", "80"),
+    ("target-group-attributes.80", "deregistration_delay.timeout_seconds=30"),
+    ("healthcheck-timeout", "7"),
+    ("healthcheck-success-codes", "204"),
+    ("enable-tcp-udp-listener", "false"),
+    ("attributes", "deletion_protection.enabled=true"),
+];
+
+/// The same about security groups.
+const DORMANT_WITH_GROUPS: [(&str, &str); 5] = [
+    NLB,
+    ("disable-nlb-sg", "true"),
+    ("manage-backend-security-group-rules", "false"),
+    ("inbound-sg-rules-on-private-link-traffic", "off"),
+    ("security-group-prefix-lists", "pl-0123456789abcdef0"),
+];
+
+/// Annotations that upstream ignores, with values that the dialect `extended` rejects.
+const REJECTED_ELSEWHERE: [(&str, &str); 7] = [
+    NLB,
+    ("proxy-protocol", "true"),
+    ("name", "a-name-that-is-longer-than-32-characters"),
+    ("ip-address-type", "dualstack"),
+    ("healthcheck-timeout", "60"),
+    ("multi-cluster-target-group", "true"),
+    ("security-group-prefix-lists", "pl-0123456789abcdef0"),
+];
+
 /// A Service that comes later.
 pub(crate) fn later() -> ServiceKind {
     ServiceKind::new("later", &[NLB])
@@ -135,6 +172,24 @@ fn plain(named: &Named<'_>) -> Vec<ServiceKind> {
         ServiceKind::new("udp", &[NLB]).ports(udp),
         ServiceKind::new("tagged", &[NLB, ("additional-resource-tags", "team=blue,cost=low")]),
         ServiceKind::new("proxy", &[NLB, ("proxy-protocol", "*")]),
+        ServiceKind::new("dormant", &DORMANT),
+        ServiceKind::new("mistake", &REJECTED_ELSEWHERE).ports(json!([
+            {"name": "dns", "port": 53, "protocol": "UDP"}
+        ])),
+        ServiceKind::new(
+            "spaces",
+            &[
+                NLB,
+                ("ssl-cert", named.certificate),
+                ("ssl-ports", "443, 8443"),
+                ("ssl-negotiation-policy", "ELBSecurityPolicy-TLS13-1-2-2021-06"),
+                ("alpn-policy", "HTTP2Only"),
+            ],
+        )
+        .ports(json!([
+            {"name": "https", "port": 443, "protocol": "TCP"},
+            {"name": "alt", "port": 8443, "protocol": "TCP"}
+        ])),
         ServiceKind::new("classic", &[]),
     ]
 }
@@ -145,5 +200,6 @@ fn managed(named: &Named<'_>) -> Vec<ServiceKind> {
         ServiceKind::new("ranges", &[NLB, ("source-ranges", "10.1.0.0/16,192.0.2.0/24")]),
         ServiceKind::new("given", &[NLB, ("security-groups", named.group)]),
         ServiceKind::new("local", &[NLB]).more(json!({"externalTrafficPolicy": "Local"})),
+        ServiceKind::new("dormant", &DORMANT_WITH_GROUPS),
     ]
 }

@@ -34,6 +34,8 @@ pub(crate) enum Situation {
     Restart,
     /// Ours compares everything with AWS, as it does once an hour.
     Check,
+    /// A Service asks for the dialect `extended`.
+    OptIn,
     /// Upstream follows ours.
     Rollback,
 }
@@ -89,20 +91,11 @@ const ROWS: &[Row] = &[
         SAME_CLASSIC,
     ),
     row(
-        Situation::Takeover,
-        "health",
-        "`healthcheck-timeout`",
-        "ModifyTargetGroup",
-        "Upstream reads the annotation and never sends it. Probes get the timeout that the annotation says; targets that \
-         answer more slowly become unhealthy.",
-    ),
-    row(
-        Situation::Check,
+        Situation::OptIn,
         "proxy",
         "`proxy-protocol`",
         "ModifyTargetGroupAttributes",
-        "Upstream ignores the annotation on network load balancers. Targets get the PROXY header, within an hour and \
-         a quarter after the takeover: remove the annotation before it where they do not expect that.",
+        "Upstream ignores the annotation on network load balancers. Targets get the PROXY header.",
     ),
     row(Situation::Rollback, "health", HTTP, "ModifyTargetGroup", SAME_PATH),
     row(Situation::Rollback, "tls", TLS, "ModifyListener", SAME_POLICY),
@@ -157,6 +150,7 @@ fn tables() -> String {
         (Situation::Takeover, "Ours takes over"),
         (Situation::Check, "Ours compares everything, once an hour"),
         (Situation::Restart, "Ours starts again"),
+        (Situation::OptIn, "A Service gets the annotation `annotation-dialect: extended`"),
         (Situation::Rollback, "Upstream takes back"),
         (Situation::Upstream, "For comparison: upstream starts again"),
     ];

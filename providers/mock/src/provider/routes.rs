@@ -5,7 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeAddress, NodeView},
-    provider::{CloudError, ErrorKind, Mutation, MutationResponse, Op, Route, RouteChange, Routes},
+    provider::{
+        CloudError, ErrorKind, Mutation, MutationResponse, Op, Progress, Route, RouteChange, Routes,
+    },
 };
 
 use super::MockProvider;
@@ -25,12 +27,16 @@ impl Routes for MockProvider {
             .collect())
     }
 
-    async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {
+    async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<Progress, CloudError>> {
         if changes.is_empty() {
             return Vec::new();
         }
         let edits = changes.iter().map(|change| self.to_edit(change)).collect();
-        self.apply_edits(op, edits).await
+        let results = self.apply_edits(op, edits).await;
+        results
+            .into_iter()
+            .map(|result| result.map(|()| Progress::Done))
+            .collect()
     }
 }
 

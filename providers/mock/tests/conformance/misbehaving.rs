@@ -345,10 +345,10 @@ impl Routes for MisbehavingProvider {
         Ok(routes)
     }
 
-    async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {
+    async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<Progress, CloudError>> {
         self.misbehave(MisbehavingMethod::Apply).await;
         if self.is(MisbehavingMethod::Apply, Misbehaviour::Lies) {
-            return vec![Ok(()); changes.len()];
+            return vec![Ok(Progress::Done); changes.len()];
         }
         let mut answers = self.inner.routes().unwrap().apply(op, changes).await;
         match self.manner {

@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use ccm_core::{
     k8s::NodeView,
-    provider::{CloudError, CloudProvider, ErrorKind, Op, Route, RouteChange, Routes},
+    provider::{CloudError, CloudProvider, ErrorKind, Op, Progress, Route, RouteChange, Routes},
     write_gate::WriteGate,
 };
 use ccm_mock::{MockCloud, MockProvider, cloud::CloudApi};
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{adapter::BY_HAND, instance_mutants::Dropped, scripted::SECRET};
 
-type Answers = Vec<Result<(), CloudError>>;
+type Answers = Vec<Result<Progress, CloudError>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
@@ -291,7 +291,7 @@ impl MutantProvider {
     }
 
     /// Bugs about single changes; `None` sends the change on.
-    fn answer(&self, op: &Op, change: &RouteChange) -> Option<Result<(), CloudError>> {
+    fn answer(&self, op: &Op, change: &RouteChange) -> Option<Result<Progress, CloudError>> {
         let all = self.cloud().routes();
         let there = all
             .iter()
@@ -299,7 +299,7 @@ impl MutantProvider {
         let conflict = || Some(Err(CloudError::new(ErrorKind::Conflict, "it exists")));
         match (self.bug, change) {
             (Bug::IgnoresIpv6, RouteChange::Create { destination: IpNet::V6(_), .. }) => {
-                Some(Ok(()))
+                Some(Ok(Progress::Done))
             }
             (Bug::CreateAgainConflicts, RouteChange::Create { .. }) if there => conflict(),
             (Bug::DeleteMissingFails, RouteChange::Delete(route)) => {
@@ -320,7 +320,7 @@ impl MutantProvider {
                 self.cloud()
                     .put_route(&format!("{}-again", node.name), body)
                     .unwrap();
-                Some(Ok(()))
+                Some(Ok(Progress::Done))
             }
             _ => None,
         }
@@ -425,7 +425,7 @@ impl MutantProvider {
                     .iter()
                     .map(|change| {
                         if known.contains(change) {
-                            Ok(())
+                            Ok(Progress::Done)
                         } else {
                             answers.next().unwrap()
                         }
@@ -494,11 +494,11 @@ impl Routes for MutantProvider {
             Bug::AnswersBackwards => answers.reverse(),
             Bug::AnswersOnce => answers.truncate(1),
             Bug::AnswersBeforeDoing => {
-                let hasty = |answer: &Result<(), CloudError>| matches!(answer, Err(error) if error.kind() == ErrorKind::Transient);
+                let hasty = |answer: &Result<Progress, CloudError>| matches!(answer, Err(error) if error.kind() == ErrorKind::Transient);
                 answers
                     .iter_mut()
                     .filter(|answer| hasty(answer))
-                    .for_each(|answer| *answer = Ok(()));
+                    .for_each(|answer| *answer = Ok(Progress::Done));
             }
             Bug::ListsFromMemory => *self.listed.lock() = None,
             Bug::ListsItsOwnWork | Bug::ListsHostAddresses => {

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use ccm_core::{
     config::{self, Invocation},
-    manager::{ClientFactory, Manager, ManagerError, ManagerExit},
+    manager::{ClientFactory, Explanations, Manager, ManagerError, ManagerExit},
     provider::CloudProvider,
     runtime::{events::WallClock, health::Health},
 };
@@ -59,6 +59,7 @@ pub(crate) struct Ccm {
     /// What it printed.
     pub(crate) printed: Arc<Mutex<Vec<String>>>,
     pub(crate) health: Health,
+    pub(crate) explanations: Explanations,
     stop: CancellationToken,
     task: JoinHandle<Result<ManagerExit, ManagerError>>,
 }
@@ -108,8 +109,9 @@ impl TestCluster {
         let manager = self.manager(provider, flags).with_output(output);
         let (registry, health, stop) =
             (manager.registry(), manager.health(), CancellationToken::new());
+        let explanations = manager.explanations();
         let task = tokio::spawn(manager.run(stop.clone()));
-        Ccm { registry, printed, health, stop, task }
+        Ccm { registry, printed, health, explanations, stop, task }
     }
 
     /// Makes a manager with any provider.

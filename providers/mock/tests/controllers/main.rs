@@ -6,6 +6,9 @@
 
 mod check;
 mod cluster;
+mod explain;
+mod explain_network;
+mod explain_services;
 mod faults;
 mod health;
 mod initialize;

@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{AddressType, NodeAddress, NodeView},
     provider::{
-        CloudError, CloudProvider, ErrorKind, NodeOwnership, Op, Route, RouteChange, Routes,
+        CloudError, CloudProvider, ErrorKind, NodeOwnership, Op, Progress, Route, RouteChange,
+        Routes,
     },
 };
 use ccm_mock::{MockCloud, MockProvider};
@@ -19,7 +20,7 @@ use crate::{
 };
 
 type Listed = Result<Vec<Route>, CloudError>;
-type Applied = Vec<Result<(), CloudError>>;
+type Applied = Vec<Result<Progress, CloudError>>;
 type Retouch = Box<dyn Fn(&[RouteChange], Applied) -> Applied + Send + Sync>;
 
 /// The mock's routes; what it lists and what it answers goes through a test's hands.
@@ -195,4 +196,35 @@ async fn routes_follow_the_addresses_of_their_node_where_the_provider_compares_t
         1,
         "the network was never lost for longer than the replacement took"
     );
+}
+
+/// The cloud accepts a change and completes it later.
+#[tokio::test(start_paused = true)]
+async fn a_route_that_the_cloud_works_on_is_told_only_after_ten_minutes() {
+    for (works, told) in [(secs(30), 0_u8), (11 * MINUTE, 1)] {
+        let world = TestCluster::provisioned();
+        let begun = tokio::time::Instant::now();
+        // The mock has the route at once, but shows it when it is completed.
+        let list = move |routes: Listed| match begun.elapsed() < works {
+            true => Ok(Vec::new()),
+            false => routes,
+        };
+        let apply = |changes: &[RouteChange], _: Applied| {
+            let pending = Progress::Pending { after: secs(5), reason: "action 7 runs".into() };
+            vec![Ok(pending); changes.len()]
+        };
+        let scripted = Scripted {
+            list: Box::new(list),
+            apply: Box::new(apply),
+            ..Scripted::over(&world.cloud)
+        };
+        let ccm = scripted.start(&world);
+        join(&world, initialized("a"), &["10.244.1.0/24"]).await;
+        tokio::time::sleep(works.saturating_sub(secs(1))).await;
+        assert_eq!(network(&world, "a"), NOT_READY, "{works:?}");
+        assert_eq!(ccm.metric("ccm_route_changes_failing", &[]), f64::from(told));
+        until_ready(&world, &["a"], secs(20)).await;
+        assert_eq!(world.event_count("FailedToCreateRoute"), u64::from(told), "{works:?}");
+        assert_eq!(ccm.metric("ccm_route_changes_total", &[]), 0.0);
+    }
 }

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use ccm_core::provider::{CloudError, ErrorKind, EventType, ServiceNotice};
+use ccm_core::{
+    explain::Cause,
+    provider::{CloudError, ErrorKind, EventType, ServiceNotice},
+};
 use ccm_mock::{
     cloud::{FaultError, Operation},
     provider::annotations,
@@ -87,7 +90,8 @@ async fn an_ensure_that_fails_is_tried_again_after_five_seconds_doubled_up_to_fi
         assert!((base..=base * 11 / 10 + 1).contains(gap), "{gaps:?}");
     }
     let notes = world.notes("SyncLoadBalancerFailed");
-    assert_eq!(notes, ["Error syncing load balancer: failed to ensure load balancer: busy"]);
+    let note = "Error syncing load balancer: failed to ensure load balancer: busy";
+    assert_eq!(notes, [Cause::CloudUnavailable.with_next_step(note)]);
     provider.answer_well();
     world.until_served(&["web"], secs(340)).await;
     world.settle().await;
@@ -279,10 +283,8 @@ async fn a_balancer_whose_deletion_fails_is_deleted_later_also_when_its_service_
                 "Error syncing load balancer: failed to delete load balancer: busy",
             ),
         };
-        assert_eq!(
-            (world.notes(reason), world.service("web").is_null()),
-            (vec![note.to_owned()], vanish)
-        );
+        let note = Cause::CloudUnavailable.with_next_step(note);
+        assert_eq!((world.notes(reason), world.service("web").is_null()), (vec![note], vanish));
         assert!(provider.count() >= 5 && world.balancers("web").len() == 1);
         provider.answer_well();
         world

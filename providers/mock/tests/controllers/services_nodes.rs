@@ -475,7 +475,7 @@ async fn an_update_that_fails_is_repeated_as_an_update_and_one_without_balancer_
     assert_eq!(notes.len(), 3);
     let about = "Error updating load balancer with new hosts [a b] [node names limited, total number of nodes: 2], \
                  error: no answer for c";
-    assert!(notes.iter().any(|note| note == about), "{notes:?}");
+    assert!(notes.iter().any(|note| note.starts_with(about)), "{notes:?}");
     provider.answer_well();
     tokio::time::sleep(secs(30)).await;
     assert_eq!(world.nodes_behind("c"), ["a", "b"]);

@@ -9,6 +9,7 @@
 //!   types are parsed with it and not with `serde_json` alone.
 //! - Unknown words (statuses, protocols, algorithms) are kept as they are.
 //! - Other fields are ignored, whatever they contain.
+//! - Serialized they are only in tests, which compare what was read with what was answered.
 //!
 //! The local cloud has types of its own. It may not use these, and the provider may not use those:
 //! otherwise both would share what they believe about OpenStack.
@@ -53,6 +54,7 @@ fn without_nulls(value: Value) -> Value {
 
 /// A reference to an object by its ID. What else an answer shows of the object is ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub struct IdRef {
     /// ID of the object.
     pub id: String,
@@ -75,4 +77,18 @@ fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> 
 /// Like [`text`], for a field that may be absent.
 fn optional_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     text(deserializer).map(Some)
+}
+
+/// Deserializes a list without the elements that cannot be read. Only for a list whose elements are
+/// chosen from, where a missing one is an error for the one who needs it.
+fn readable<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    T: DeserializeOwned,
+    D: Deserializer<'de>,
+{
+    let elements = Vec::<Value>::deserialize(deserializer)?;
+    Ok(elements
+        .into_iter()
+        .filter_map(|element| T::deserialize(element).ok())
+        .collect())
 }

@@ -9,6 +9,7 @@ use super::optional_text;
 
 /// Something that the service offers beyond its core.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub struct Extension {
     /// Name for programs, such as `extraroute-atomic`.
     pub alias: String,
@@ -16,6 +17,7 @@ pub struct Extension {
 
 /// A router.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub struct Router {
     /// The static routes. Without them the answer is an error, because a router without routes would
     /// lose those of others when the list is replaced.
@@ -27,6 +29,7 @@ pub struct Router {
 
 /// A network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub struct Network {
     /// ID of the network.
     pub id: String,
@@ -43,6 +46,7 @@ pub struct Network {
 
 /// A subnet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub struct Subnet {
     /// ID of the subnet.
     pub id: String,
@@ -65,6 +69,7 @@ pub struct Subnet {
 
 /// A port, which connects a device to a network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub struct Port {
     /// ID of the port.
     pub id: String,
@@ -77,18 +82,19 @@ pub struct Port {
     /// Addresses.
     #[serde(default)]
     pub fixed_ips: Vec<FixedIp>,
-    /// ID of the device, such as a server; empty if there is none.
-    #[serde(default)]
+    /// ID of the device, such as a server; empty if there is none. Required, because a server lacks
+    /// the addresses of a port that does not show it.
     pub device_id: String,
     /// Kind of the device, such as `compute:<zone>`; empty if there is none.
     #[serde(default)]
     pub device_owner: String,
-    /// IDs of its security groups.
+    /// IDs of its security groups. A list that is absent must not be replaced.
     #[serde(default)]
-    pub security_groups: Vec<String>,
-    /// Addresses that the port may use besides its own; empty without the extension.
+    pub security_groups: Option<Vec<String>>,
+    /// Addresses that the port may use besides its own; absent without the extension. A list that is
+    /// absent must not be replaced.
     #[serde(default)]
-    pub allowed_address_pairs: Vec<AddressPair>,
+    pub allowed_address_pairs: Option<Vec<AddressPair>>,
     /// True if security groups and address pairs are enforced; absent without the extension.
     #[serde(default)]
     pub port_security_enabled: Option<bool>,
@@ -103,8 +109,24 @@ pub struct Port {
     pub tags: Vec<String>,
 }
 
+/// The network of a port, where a list is asked for nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
+pub struct PortNetwork {
+    /// ID of the network.
+    pub network_id: String,
+}
+
+impl Port {
+    /// Returns true if a security group is on the port.
+    pub fn has_security_group(&self, group: &str) -> bool {
+        self.security_groups.iter().flatten().any(|id| id == group)
+    }
+}
+
 /// An address of a port.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub struct FixedIp {
     /// ID of its subnet.
     #[serde(default)]
@@ -115,6 +137,7 @@ pub struct FixedIp {
 
 /// A trunk, as its parent shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(default)]
 pub struct TrunkDetails {
     /// Ports on it.
@@ -123,6 +146,7 @@ pub struct TrunkDetails {
 
 /// A port on a trunk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub struct SubPort {
     /// ID of the port.
     pub port_id: String,
@@ -130,6 +154,7 @@ pub struct SubPort {
 
 /// A floating IP.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub struct FloatingIp {
     /// ID of the floating IP.
     pub id: String,
@@ -146,11 +171,12 @@ pub struct FloatingIp {
 
 /// A security group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub struct SecurityGroup {
     /// ID of the group.
     pub id: String,
-    /// Name of the group; not unique.
-    #[serde(default)]
+    /// Name of the group; not unique. Required, because a group without it could be the one that is
+    /// looked for.
     pub name: String,
     /// Description, which names the Service it was created for.
     #[serde(default)]
@@ -165,6 +191,7 @@ pub struct SecurityGroup {
 
 /// A rule of a security group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub struct SecurityGroupRule {
     /// ID of the rule.
     pub id: String,

@@ -7,18 +7,18 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// Status of a server whose cell does not answer. Nothing is known about it, least of all that it
-/// does not exist.
-const UNKNOWN: &str = "UNKNOWN";
-
 /// A server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub struct Server {
     /// ID of the server.
     pub id: String,
     /// Name of the server; absent if its cell does not answer.
     #[serde(default)]
     pub name: Option<String>,
+    /// Host name that Nova gave to the operating system; for everybody from 2.90.
+    #[serde(default, rename = "OS-EXT-SRV-ATTR:hostname")]
+    pub hostname: Option<String>,
     /// Status, such as `ACTIVE` or `SHUTOFF`.
     #[serde(default)]
     pub status: String,
@@ -46,14 +46,16 @@ pub struct Server {
 }
 
 impl Server {
-    /// Returns true if the cell of the server did not answer, so that nothing is known about it.
+    /// Returns true if the answer lacks the addresses: the cell of the server did not answer, so that
+    /// nothing is known about it, least of all that it does not exist or has no addresses.
     pub fn is_partial(&self) -> bool {
-        self.status == UNKNOWN && self.addresses.is_none()
+        self.addresses.is_none()
     }
 }
 
 /// The metadata of a server that is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(default)]
 pub struct Metadata {
     /// Host name that the user has set.
@@ -62,6 +64,7 @@ pub struct Metadata {
 
 /// An address of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub struct Address {
     /// The address.
     pub addr: String,
@@ -79,6 +82,7 @@ impl Address {
 
 /// Flavor of a server: its name from 2.47, its ID before.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(default)]
 pub struct ServerFlavor {
     /// Name of the flavor when the server was created.
@@ -89,6 +93,7 @@ pub struct ServerFlavor {
 
 /// A flavor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub struct Flavor {
     /// Name of the flavor.
     pub name: String,

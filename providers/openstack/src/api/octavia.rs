@@ -13,12 +13,15 @@ use super::{IdRef, text};
 
 /// A load balancer.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub struct LoadBalancer {
     /// ID of the load balancer.
     pub id: String,
-    /// Name; need not be unique.
-    #[serde(default)]
+    /// Name; need not be unique. Required, because one without it could be the one that is looked for.
     pub name: String,
+    /// ID of its project.
+    #[serde(default)]
+    pub project_id: String,
     /// Description.
     #[serde(default)]
     pub description: String,
@@ -43,6 +46,9 @@ pub struct LoadBalancer {
     /// Subnet of the address.
     #[serde(default)]
     pub vip_subnet_id: Option<String>,
+    /// Further addresses on the same port, from 2.26.
+    #[serde(default)]
+    pub additional_vips: Vec<AdditionalVip>,
     /// Its listeners.
     #[serde(default)]
     pub listeners: Vec<IdRef>,
@@ -57,8 +63,18 @@ pub struct LoadBalancer {
     pub tags: Vec<String>,
 }
 
+/// A further address of a load balancer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
+#[serde(default)]
+pub struct AdditionalVip {
+    /// The address, if it has one yet.
+    pub ip_address: Option<String>,
+}
+
 /// A listener.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub struct Listener {
     /// ID of the listener.
     pub id: String,
@@ -126,6 +142,7 @@ fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, 
 
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub struct Pool {
     /// ID of the pool.
     pub id: String,
@@ -153,10 +170,14 @@ pub struct Pool {
     /// Its members.
     #[serde(default)]
     pub members: Vec<IdRef>,
+    /// Tags, from 2.5.
+    #[serde(default)]
+    pub tags: Vec<String>,
 }
 
 /// Session persistence of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub struct Persistence {
     /// Kind of persistence.
     #[serde(rename = "type")]
@@ -165,6 +186,7 @@ pub struct Persistence {
 
 /// A member of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub struct Member {
     /// ID of the member.
     pub id: String,
@@ -189,6 +211,7 @@ fn default_weight() -> u16 {
 
 /// A health monitor. A number that Octavia does not show counts as the desired one.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub struct HealthMonitor {
     /// ID of the monitor.
     pub id: String,

@@ -2,8 +2,11 @@
 
 use serde::Deserialize;
 
+use super::readable;
+
 /// A version document in one of the forms that services use.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(untagged)]
 pub enum VersionDocument {
     /// One version: `GET /v2.1` of Nova.
@@ -14,6 +17,7 @@ pub enum VersionDocument {
     /// Several versions: the root of Nova, Neutron and Octavia.
     Listed {
         /// The versions, as the service orders them: Octavia's rise, newest last.
+        #[serde(deserialize_with = "readable")]
         versions: Vec<Version>,
     },
     /// Several versions, one level deeper: the root of Keystone.
@@ -25,8 +29,10 @@ pub enum VersionDocument {
 
 /// Versions of the identity service.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub struct VersionValues {
     /// The versions.
+    #[serde(deserialize_with = "readable")]
     pub values: Vec<Version>,
 }
 
@@ -43,6 +49,7 @@ impl VersionDocument {
 
 /// A version of an API.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(default)]
 pub struct Version {
     /// Name, such as `v2.1`.
@@ -59,6 +66,7 @@ pub struct Version {
 
 /// A link of a document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(default)]
 pub struct Link {
     /// Relation of the target, such as `self`.

@@ -93,6 +93,17 @@ impl OpenStackError {
         self.class() == ErrorClass::Changed
     }
 
+    /// Returns true if the service, or a proxy in front of it, began with the request and did not
+    /// complete the answer in time, as with a list that is too long for it.
+    pub fn is_too_slow(&self) -> bool {
+        match &self.cause {
+            ErrorCause::NoResponse(lost) => lost.maybe_sent,
+            ErrorCause::Response(answer) => answer.status == StatusCode::GATEWAY_TIMEOUT,
+            ErrorCause::UnreliableResponse(answer) => answer.status == StatusCode::GATEWAY_TIMEOUT,
+            _ => false,
+        }
+    }
+
     /// Returns when a request may be sent that our own rate limit delayed; `None` for every other
     /// error. The request was not sent to the cloud, so nothing has changed.
     pub fn rate_limit_delay(&self) -> Option<Duration> {

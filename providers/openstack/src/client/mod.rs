@@ -57,6 +57,15 @@ const MAX_PAGES: usize = 1000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextPage(String);
 
+/// A list that was read up to a number of rows.
+#[derive(Debug)]
+pub enum BoundedList<T> {
+    /// Every row of the list.
+    Complete(Rows<T>),
+    /// The first rows of a longer list. What they lack may still exist.
+    TooLong(Rows<T>),
+}
+
 /// The OpenStack client. Cheap to clone; all clones share token, rate limiters and metrics.
 #[derive(Clone)]
 pub struct Client {
@@ -160,6 +169,22 @@ impl Client {
         op: &Op,
         request: &Request<'_>,
     ) -> Result<Rows<T>, OpenStackError> {
+        match self.get_up_to(op, request, usize::MAX).await? {
+            BoundedList::Complete(items) | BoundedList::TooLong(items) => Ok(items),
+        }
+    }
+
+    /// Reads pages of a list until it is complete or has more than `max_rows` rows, those that cannot
+    /// be read included.
+    ///
+    /// # Errors
+    /// As [`get_rows`](Self::get_rows).
+    pub async fn get_up_to<T: DeserializeOwned>(
+        &self,
+        op: &Op,
+        request: &Request<'_>,
+        max_rows: usize,
+    ) -> Result<BoundedList<T>, OpenStackError> {
         let mut items = Rows { rows: Vec::new(), unreadable: Vec::new() };
         let mut pages = 0;
         let mut at = None;
@@ -168,7 +193,10 @@ impl Client {
             items.rows.extend(found.rows);
             items.unreadable.extend(found.unreadable);
             if next.is_none() {
-                return Ok(items);
+                return Ok(BoundedList::Complete(items));
+            }
+            if items.len() >= max_rows {
+                return Ok(BoundedList::TooLong(items));
             }
             pages += 1;
             if pages == MAX_PAGES {

@@ -17,6 +17,11 @@ pub struct Rows<T> {
 }
 
 impl<T> Rows<T> {
+    /// Returns the number of rows, those that could not be read included.
+    pub fn len(&self) -> usize {
+        self.rows.len() + self.unreadable.len()
+    }
+
     /// Returns the rows if all of them could be read.
     ///
     /// # Errors
@@ -54,6 +59,11 @@ impl UnreadableRow {
     /// Returns a field if it is a text.
     pub fn text(&self, field: &str) -> Option<&str> {
         self.row.get(field)?.as_str()
+    }
+
+    /// Returns true if the row has a field that is not null.
+    pub fn shows(&self, field: &str) -> bool {
+        self.row.get(field).is_some_and(|value| !value.is_null())
     }
 
     /// Returns true if a field may have this value: it has it, or is no text.

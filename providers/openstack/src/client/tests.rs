@@ -3,7 +3,9 @@
 
 mod auth;
 mod compute;
+mod discovery;
 mod pages;
+mod recordings;
 mod sockets;
 mod tls;
 mod trouble;

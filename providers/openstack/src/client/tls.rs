@@ -8,10 +8,16 @@ use std::{
 };
 
 use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    CertificateError, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore,
+    SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        verify_server_name,
+    },
     crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject as _},
+    server::ParsedCertificate,
 };
 
 use crate::config::{ClientPair, Tls};
@@ -63,8 +69,20 @@ pub(super) fn config(tls: &Tls) -> Result<ClientConfig, TlsError> {
         builder
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate(provider)))
+    } else if let Some(path) = tls.ca_file.as_deref() {
+        let trusted = certificates("ca-file", path)?;
+        let roots = Arc::new(roots_from_file(path, &trusted)?);
+        let inner = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
+        let inner = inner.map_err(|error| TlsError::Content {
+            key: "ca-file",
+            path: path.to_owned(),
+            reason: error.to_string().into(),
+        })?;
+        builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(TrustedFileVerifier { inner, trusted }))
     } else {
-        builder.with_root_certificates(roots(tls.ca_file.as_deref())?)
+        builder.with_root_certificates(system_roots())
     };
     let mut config = match &tls.client {
         None => builder.with_no_client_auth(),
@@ -93,27 +111,34 @@ fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'st
     Ok(certificates)
 }
 
-fn roots(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
+fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
-    let Some(path) = file else {
-        let system = rustls_native_certs::load_native_certs();
-        let (added, _) = roots.add_parsable_certificates(system.certs);
-        if added == 0 {
-            let errors: Vec<String> = system.errors.iter().map(ToString::to_string).collect();
-            tracing::warn!(
-                errors = errors.join("; "),
-                "the system has no authorities, so that no server is trusted"
-            );
-        }
-        return Ok(roots);
-    };
-    for (index, certificate) in certificates("ca-file", path)?.into_iter().enumerate() {
-        roots.add(certificate).map_err(|error| TlsError::Content {
-            key: "ca-file",
-            path: path.to_owned(),
-            reason: format!("has a certificate, number {}, that is none: {error}", index + 1)
-                .into(),
-        })?;
+    let system = rustls_native_certs::load_native_certs();
+    let (added, _) = roots.add_parsable_certificates(system.certs);
+    if added == 0 {
+        let errors: Vec<String> = system.errors.iter().map(ToString::to_string).collect();
+        tracing::warn!(
+            errors = errors.join("; "),
+            "the system has no authorities, so that no server is trusted"
+        );
+    }
+    roots
+}
+
+fn roots_from_file(
+    path: &Path,
+    certificates: &[CertificateDer<'static>],
+) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for (index, certificate) in certificates.iter().enumerate() {
+        roots
+            .add(certificate.clone())
+            .map_err(|error| TlsError::Content {
+                key: "ca-file",
+                path: path.to_owned(),
+                reason: format!("has a certificate, number {}, that is none: {error}", index + 1)
+                    .into(),
+            })?;
     }
     Ok(roots)
 }
@@ -130,6 +155,70 @@ fn client(
         reason: "holds no private key in PEM without password".into(),
     })?;
     Ok((chain, key))
+}
+
+/// Verifies certificates with the authorities of `ca-file`. In contrast to rustls alone, also accepts
+/// a self-signed certificate that is itself in the file, and that calls itself an authority. Tools
+/// such as `openssl req -x509` make such certificates, and Go and OpenSSL accept them.
+#[derive(Debug)]
+struct TrustedFileVerifier {
+    inner: Arc<WebPkiServerVerifier>,
+    /// The certificates in the file.
+    trusted: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for TrustedFileVerifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let result = self
+            .inner
+            .verify_server_cert(certificate, intermediates, name, ocsp, now);
+        match result {
+            Err(error) if is_authority_as_server(&error) && self.trusted.contains(certificate) => {
+                // webpki compares the time before it rejects an authority, and the name after it.
+                verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            other => other,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls12_signature(message, cert, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls13_signature(message, cert, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
+/// Returns true if the only fault of a server's certificate is that it is an authority's.
+fn is_authority_as_server(error: &rustls::Error) -> bool {
+    let rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(error))) = error
+    else {
+        return false;
+    };
+    matches!(error.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
 }
 
 /// Accepts any certificate: `tls-insecure`. That the server has the certificate's key is still

@@ -13,6 +13,9 @@ const SECTION: &str = "LoadBalancer";
 const DEFAULT_CLASS: &str = "default-LoadBalancerClass";
 /// Provider drivers that upstream knows.
 const PROVIDERS: [&str; 5] = ["amphora", "octavia", "ovn", "f5", "amphorav2"];
+/// Octavia's default minimum for the delay of UDP-CONNECT health monitors
+/// (`udp_connect_min_interval_health_monitor`).
+const MIN_UDP_MONITOR_DELAY: Duration = Duration::from_secs(3);
 /// Algorithms that Octavia supports.
 const METHODS: [&str; 4] = ["ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP", "SOURCE_IP_PORT"];
 
@@ -62,7 +65,7 @@ pub(super) fn check(
         method,
         network: lb_network!(keys),
         create_monitor: keys.create_monitor.value,
-        monitor_delay: check_seconds(&keys.monitor_delay, defaults.monitor_delay, report),
+        monitor_delay: check_monitor_delay(&keys.monitor_delay, defaults.monitor_delay, report),
         monitor_timeout: check_seconds(&keys.monitor_timeout, defaults.monitor_timeout, report),
         monitor_max_retries: check_number(
             SECTION,
@@ -92,6 +95,7 @@ pub(super) fn check(
         tls_container: owned(&keys.tls_container),
         container_store: check_container_store(raw, report),
         serial_calls: keys.serial.value,
+        allow_unenforced_source_ranges: keys.allow_unenforced.value,
         wait_steps: read_wait_steps(environment, defaults.wait_steps, report),
         classes: read_classes(&raw.classes),
     };
@@ -114,6 +118,24 @@ fn check_method(raw: &Raw, provider: &str, method: &str, report: &mut Validation
             "provider ovn takes SOURCE_IP_PORT alone: set it here or for each Service",
         );
     }
+}
+
+/// Checks the delay of health checks. Octavia's default minimum for UDP is a warning only: TCP ports
+/// may have less, and the cloud may have another minimum.
+fn check_monitor_delay(
+    value: &ConfigValue<Option<Duration>>,
+    default: Duration,
+    report: &mut ValidationReport,
+) -> Duration {
+    let delay = check_seconds(value, default, report);
+    if !delay.is_zero() && delay < MIN_UDP_MONITOR_DELAY {
+        let message = format!(
+            "is less than {} s, Octavia's default minimum for health checks of UDP ports: those ports get the minimum",
+            MIN_UDP_MONITOR_DELAY.as_secs()
+        );
+        report.warn(SECTION, value, message);
+    }
+    delay
 }
 
 /// Checks a duration and rounds it down, because Octavia counts whole seconds.

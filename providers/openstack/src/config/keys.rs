@@ -114,7 +114,7 @@ config_keys! {
         upstream floating_subnet: String = "floating-subnet" "" "Subnet of floating IPs, by a pattern of names: `*` and `?`, or a regular expression after `~`, turned round by `!`."
         upstream floating_subnet_tags: String = "floating-subnet-tags" "" "Subnet of floating IPs, by tags."
         upstream create_monitor: bool = "create-monitor" "false" "Pools get health monitors."
-        upstream monitor_delay: Option<Duration> = "monitor-delay" "5s" "Time between checks, in whole seconds."
+        upstream monitor_delay: Option<Duration> = "monitor-delay" "5s" "Time between checks, in whole seconds. Octavia's default minimum for UDP ports is 3s; those ports get the minimum that Octavia names."
         upstream monitor_timeout: Option<Duration> = "monitor-timeout" "3s" "Longest time of a check, in whole seconds."
         upstream monitor_retries: Option<i64> = "monitor-max-retries" "1" "Good checks after which a member is online: 1 to 10."
         upstream monitor_retries_down: Option<i64> = "monitor-max-retries-down" "3" "Bad checks after which a member is in error: 1 to 10."
@@ -130,6 +130,7 @@ config_keys! {
         upstream tls_container: String = "default-tls-container-ref" "" "Reference of the certificate for Services that name none."
         upstream container_store: String = "container-store" "barbican" "Where references lead: `barbican` (checked there) or `external` (not checked)."
         upstream serial: bool = "provider-requires-serial-api-calls" "false" "The provider driver takes one object at a time: no load balancer complete in one request, no batches of members."
+        ours allow_unenforced: bool = "allow-unenforced-source-ranges" "false" "New Services may have source ranges that nothing enforces (Octavia before 2.12; `ovn` without `manage-security-groups`), with a warning. Those that already have a load balancer may in any case."
     }
 }
 

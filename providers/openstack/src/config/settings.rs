@@ -263,6 +263,8 @@ pub struct LoadBalancer {
     pub container_store: ContainerStore,
     /// `provider-requires-serial-api-calls`. Default false.
     pub serial_calls: bool,
+    /// `allow-unenforced-source-ranges`. Default false.
+    pub allow_unenforced_source_ranges: bool,
     /// How often a load balancer that is not ready is polled before a warning is emitted:
     /// `OCCM_WAIT_LB_ACTIVE_STEPS`. Default 23; the delays grow from 1 s by a fifth each.
     pub wait_steps: u32,
@@ -294,6 +296,7 @@ impl Default for LoadBalancer {
             tls_container: None,
             container_store: ContainerStore::Barbican,
             serial_calls: false,
+            allow_unenforced_source_ranges: false,
             wait_steps: 23,
             classes: BTreeMap::new(),
         }

@@ -117,7 +117,8 @@ fn every_key_of_load_balancers_is_read() {
         create-monitor\nmonitor-delay=7500ms\nmonitor-timeout=4s\nmonitor-max-retries=0x2\nmonitor-max-retries-down=4\n\
         manage-security-groups=1\ninternal-lb=on\nnode-selector=a=b\ncascade-delete=no\nflavor-id=fl\n\
         availability-zone=z\nenable-ingress-hostname=true\ningress-hostname-suffix=sslip.io\nmax-shared-lb=5\n\
-        default-tls-container-ref=ref\ncontainer-store=external\nprovider-requires-serial-api-calls=true\n";
+        default-tls-container-ref=ref\ncontainer-store=external\nprovider-requires-serial-api-calls=true\n\
+        allow-unenforced-source-ranges=true\n";
     let text = |text: &str| Some(text.into());
     let expected = LoadBalancer {
         provider: "ovn".into(),
@@ -148,6 +149,7 @@ fn every_key_of_load_balancers_is_read() {
         tls_container: text("ref"),
         container_store: ContainerStore::External,
         serial_calls: true,
+        allow_unenforced_source_ranges: true,
         wait_steps: 23,
         classes: BTreeMap::new(),
     };
@@ -409,7 +411,7 @@ fn all_mistakes_are_told_together_with_line_and_key() {
 fn what_has_no_effect_is_a_warning() {
     let text = with(
         "tls-insecure=TRUE\nsecret=x\ncert-file=/c\n[LoadBalancer]\nlb-provider=mine\ncontainer-store=vault\n\
-         [Networking]\naddress-sort-order=10.0.0.0/8,nonsense\n[Nonsense]\na=b\n[Global \"x\"]\n",
+         monitor-delay=2s\n[Networking]\naddress-sort-order=10.0.0.0/8,nonsense\n[Nonsense]\na=b\n[Global \"x\"]\n",
     );
     let expected = [
         "line 6: [Global] tls-insecure: has no effect: only `true`, spelled so, turns the checks off",
@@ -417,9 +419,11 @@ fn what_has_no_effect_is_a_warning() {
         "line 8: [Global] cert-file: has no effect without key-file",
         "line 10: [LoadBalancer] lb-provider: unknown provider \"mine\", which is passed on",
         "line 11: [LoadBalancer] container-store: unknown store \"vault\": references are not checked",
-        "line 13: [Networking] address-sort-order: \"nonsense\" is no network and has no effect",
-        "line 14: [Nonsense]: unknown section, which has no effect",
-        "line 16: [Global \"x\"]: unknown section, which has no effect",
+        "line 12: [LoadBalancer] monitor-delay: is less than 3 s, Octavia's default minimum for health checks of UDP \
+         ports: those ports get the minimum",
+        "line 14: [Networking] address-sort-order: \"nonsense\" is no network and has no effect",
+        "line 15: [Nonsense]: unknown section, which has no effect",
+        "line 17: [Global \"x\"]: unknown section, which has no effect",
     ];
     assert_eq!(warnings(&text), expected);
     let settings = good(&text);

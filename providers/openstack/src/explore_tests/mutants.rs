@@ -71,7 +71,9 @@ impl MutantTransport {
         let own = format!("kube_service_{CLUSTER}_");
         let query = request.uri().query().unwrap_or_default();
         let Some(end) = query
-            .strip_prefix("name=")
+            .split('&')
+            .next()
+            .and_then(|first| first.strip_prefix("name="))
             .and_then(|name| name.strip_prefix(&own))
             .map(|end| format!("_{end}"))
         else {

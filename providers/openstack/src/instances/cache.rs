@@ -8,35 +8,49 @@ use std::{
 
 use ccm_core::{
     k8s::Interner,
-    provider::{CloudError, ErrorKind, Op},
+    provider::{CloudError, Op},
 };
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{
-    fetch::{Fetch, Listing, ServerRow},
-    lookup_strategy::{self, LookupStrategy},
-    server::{NetworkAddress, NovaServer, ServerPort},
+    fetch::{Fetch, Listing, ServerListing, ServerRow},
+    lookup_strategy::{
+        ListHistory, LookupStrategy, MAX_CONFIRMATIONS, PortStrategy, choose_port_strategy,
+        choose_strategy,
+    },
+    node_match::{NodeMatcher, cell_down_error, single_match, unreadable_error},
+    server::{self, NetworkAddress, NovaServer, ServerLookup, ServerPort},
 };
-use crate::client::{Client, OpenStackError};
+use crate::{
+    api::neutron::Port,
+    client::{Client, OpenStackError},
+};
 
 /// Time after which an answer is removed from the cache.
 const IDLE_TTL: Duration = Duration::from_secs(3600);
 /// Maximum age of "not found", even if the caller allows more, because a new server may appear
 /// within seconds.
 const MAX_ABSENCE_AGE: Duration = Duration::from_secs(5);
+/// Time for which a kind of list is avoided after it was not answered in time.
+const SLOW_LIST_BACKOFF: Duration = Duration::from_secs(600);
+/// Number of failed requests in a row after which no more single servers are requested.
+const MAX_FAILURES: usize = 3;
 
 /// A server to look up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ServerTarget {
     /// The server with this ID.
     Id(Arc<str>),
-    /// The only server with this name.
-    Name(Arc<str>),
+    /// The server of a Node without provider ID.
+    Node {
+        /// Name of the Node: the server's name or host name.
+        name: Arc<str>,
+        /// System UUID of the Node in lower case, if it has the form of a server ID. It counts only if
+        /// no server has the name, because a kubelet reports it, and machines may have others.
+        system_uuid: Option<Arc<str>>,
+    },
 }
-
-/// Result for one server. `Ok(None)` means that Nova reported it as not found.
-pub type ServerLookup = Result<Option<Arc<NovaServer>>, CloudError>;
 
 /// Cache of the project's servers, and the requests that refresh it.
 ///
@@ -55,10 +69,34 @@ struct CacheState {
     ports: HashMap<Arc<str>, Cached<Arc<ServerPorts>>>,
     /// Names of flavors by ID, or `None` if the flavor does not exist or is hidden.
     flavors: HashMap<Arc<str>, Option<Arc<str>>>,
-    /// Number of servers in the last complete listing.
-    listed: Option<usize>,
+    /// What lists of servers showed.
+    server_lists: ListRecord,
+    /// What lists of all ports showed.
+    port_lists: ListRecord,
     /// Number of requests that have begun.
     round: u64,
+}
+
+/// What lists of one kind showed.
+#[derive(Default)]
+struct ListRecord {
+    rows: Option<usize>,
+    slow_until: Option<Instant>,
+}
+
+impl ListRecord {
+    fn record_rows(&mut self, rows: usize) {
+        self.rows = Some(rows);
+    }
+
+    fn record_too_slow(&mut self) {
+        self.slow_until = Some(Instant::now() + SLOW_LIST_BACKOFF);
+    }
+
+    fn history(&self) -> ListHistory {
+        let is_slow = self.slow_until.is_some_and(|until| Instant::now() < until);
+        ListHistory { rows: self.rows, is_slow }
+    }
 }
 
 /// The ports of a server.
@@ -172,7 +210,7 @@ impl ServerCache {
         }
         let began = self.begin();
         let fetch = self.fetch(op);
-        let mut ports = fetch.list_ports(&missing).await?;
+        let mut ports = server::group_by_server(self.request_ports(&fetch, &missing).await?);
         let sub_port_ids: BTreeSet<&str> = missing
             .iter()
             .filter_map(|id| ports.get(&**id))
@@ -203,6 +241,36 @@ impl ServerCache {
             found.insert(id, answer);
         }
         Ok(found)
+    }
+
+    /// Requests the ports of servers, with the strategy that reads the fewest rows.
+    async fn request_ports(
+        &self,
+        fetch: &Fetch<'_>,
+        servers: &[Arc<str>],
+    ) -> Result<Vec<Port>, OpenStackError> {
+        let sees_all_projects = self.client.session().is_admin().await?;
+        let strategy = {
+            let state = self.state.lock();
+            let (server_list, port_list) =
+                (state.server_lists.history(), state.port_lists.history());
+            choose_port_strategy(servers.len(), server_list, port_list, sees_all_projects)
+        };
+        match fetch.list_ports(servers, strategy).await {
+            Ok(ports) => {
+                if strategy == PortStrategy::ListAll {
+                    self.state.lock().port_lists.record_rows(ports.len());
+                }
+                Ok(ports)
+            }
+            Err(error) if strategy == PortStrategy::ListAll && error.is_too_slow() => {
+                tracing::warn!(%error, "the list of ports is too slow, requesting them server by server");
+                let ports = fetch.list_ports(servers, PortStrategy::ByServers).await?;
+                self.state.lock().port_lists.record_too_slow();
+                Ok(ports)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Adds cached ports to `found` if they are recent enough, and returns the IDs of the servers
@@ -293,7 +361,7 @@ impl ServerCache {
         missing
     }
 
-    /// Queries Nova for servers, with the strategy that takes the fewest requests.
+    /// Queries Nova for servers, with the strategy that reads the fewest rows.
     async fn request_servers(
         &self,
         op: &Op,
@@ -301,29 +369,92 @@ impl ServerCache {
         began: RequestMoment,
     ) -> Vec<(ServerTarget, ServerLookup)> {
         let fetch = self.fetch(op);
-        let listed = self.state.lock().listed;
-        match lookup_strategy::choose_strategy(targets.len(), listed) {
-            LookupStrategy::Each => {
-                let mut answers = Vec::with_capacity(targets.len());
-                for target in targets {
-                    let answer = fetch_one(&fetch, &target).await;
-                    answers.push((target, answer));
+        let history = self.state.lock().server_lists.history();
+        let LookupStrategy::List(max_rows) = choose_strategy(targets.len(), history) else {
+            return self
+                .look_up_each(&fetch, targets, began, MAX_FAILURES)
+                .await;
+        };
+        match fetch.list_up_to(max_rows).await {
+            Ok(ServerListing::Complete(listing)) => {
+                let found = self.store_listing(&listing, began);
+                answer_from_listing(&fetch, targets, &listing, &found).await
+            }
+            Ok(ServerListing::TooLong(rows)) => {
+                // There is at least one more.
+                self.state.lock().server_lists.record_rows(rows + 1);
+                self.look_up_each(&fetch, targets, began, MAX_FAILURES)
+                    .await
+            }
+            Err(error) if error.is_too_slow() => {
+                tracing::warn!(%error, "the list of servers is too slow, requesting them one by one");
+                let answers = self.look_up_each(&fetch, targets, began, 1).await;
+                // If single requests are not answered either, the list is not to blame.
+                if answers.iter().any(|(_, answer)| answer.is_ok()) {
+                    self.state.lock().server_lists.record_too_slow();
                 }
                 answers
             }
-            LookupStrategy::List => match fetch.list_servers().await {
-                Ok(listing) => {
-                    let found = self.store_listing(&listing, began);
-                    answer_from_listing(&fetch, targets, &listing, &found).await
+            Err(error) => fail_all(targets, &error.into()),
+        }
+    }
+
+    /// Requests servers one by one. After `max_failures` failed requests in a row, the rest fails
+    /// with the same error, so that an outage is not answered with more requests.
+    async fn look_up_each(
+        &self,
+        fetch: &Fetch<'_>,
+        targets: BTreeSet<ServerTarget>,
+        began: RequestMoment,
+        max_failures: usize,
+    ) -> Vec<(ServerTarget, ServerLookup)> {
+        let mut answers = Vec::with_capacity(targets.len());
+        let mut unmatched = BTreeSet::new();
+        let mut failures = Vec::new();
+        for target in targets {
+            if failures.len() >= max_failures
+                && let Some(error) = failures.last()
+            {
+                answers.push((target, Err(CloudError::clone(error))));
+                continue;
+            }
+            match fetch_one(fetch, &target).await {
+                Ok(SingleLookup::Answer(answer)) => {
+                    failures.clear();
+                    answers.push((target, answer));
+                }
+                Ok(SingleLookup::Unmatched) => {
+                    failures.clear();
+                    unmatched.insert(target);
                 }
                 Err(error) => {
                     let error = CloudError::from(error);
-                    targets
-                        .into_iter()
-                        .map(|target| (target, Err(error.clone())))
-                        .collect()
+                    failures.push(error.clone());
+                    answers.push((target, Err(error)));
                 }
-            },
+            }
+        }
+        if !unmatched.is_empty() {
+            answers.extend(self.look_up_in_all(fetch, unmatched, began).await);
+        }
+        answers
+    }
+
+    /// Looks for servers in a complete listing, because nothing else proves that they do not exist:
+    /// Nova leaves cells that do not answer out of a filtered list, but shows them in an unfiltered
+    /// one.
+    async fn look_up_in_all(
+        &self,
+        fetch: &Fetch<'_>,
+        targets: BTreeSet<ServerTarget>,
+        began: RequestMoment,
+    ) -> Vec<(ServerTarget, ServerLookup)> {
+        match fetch.list_servers().await {
+            Ok(listing) => {
+                let found = self.store_listing(&listing, began);
+                answer_from_listing(fetch, targets, &listing, &found).await
+            }
+            Err(error) => fail_all(targets, &error.into()),
         }
     }
 
@@ -339,8 +470,8 @@ impl ServerCache {
             .map(|server| (server.id.clone(), Arc::new(server.clone())))
             .collect();
         let mut state = self.state.lock();
-        state.listed =
-            Some(servers.len() + listing.unknown_cell_ids.len() + listing.unreadable.len());
+        let rows = servers.len() + listing.unknown_cell_ids.len() + listing.unreadable.len();
+        state.server_lists.record_rows(rows);
         state.servers.retain(|_, cached| !cached.is_expired(began));
         for (id, server) in &servers {
             let cached = Cached { answer: Some(server.clone()), fetched_at: began };
@@ -348,6 +479,16 @@ impl ServerCache {
         }
         servers
     }
+}
+
+fn fail_all(
+    targets: BTreeSet<ServerTarget>,
+    error: &CloudError,
+) -> Vec<(ServerTarget, ServerLookup)> {
+    targets
+        .into_iter()
+        .map(|target| (target, Err(error.clone())))
+        .collect()
 }
 
 /// Answers queries from a complete listing. A server that the listing lacks is requested by its ID,
@@ -358,26 +499,22 @@ async fn answer_from_listing(
     listing: &Listing,
     servers: &HashMap<Arc<str>, Arc<NovaServer>>,
 ) -> Vec<(ServerTarget, ServerLookup)> {
-    let mut by_name: HashMap<&str, Vec<&Arc<NovaServer>>> = HashMap::new();
-    for server in servers.values() {
-        by_name.entry(&server.name).or_default().push(server);
-    }
+    let matcher = NodeMatcher::new(listing, servers);
     let mut answers = Vec::with_capacity(targets.len());
     let mut confirmations = 0;
     for target in targets {
         let answer = match &target {
-            ServerTarget::Name(name) => {
-                let found = by_name.get(&**name).map(Vec::as_slice).unwrap_or_default();
-                single_match(name, found, listing.may_lack(name))
-            }
+            ServerTarget::Node { name, system_uuid } => matcher.find(name, system_uuid.as_deref()),
             ServerTarget::Id(id) if listing.unknown_cell_ids.contains(&**id) => {
                 Err(cell_down_error(id))
             }
             ServerTarget::Id(id) => match servers.get(id) {
                 Some(server) => Ok(Some(server.clone())),
-                None if confirmations < lookup_strategy::MAX_CONFIRMATIONS => {
+                None if confirmations < MAX_CONFIRMATIONS => {
                     confirmations += 1;
-                    fetch_one(fetch, &target).await
+                    fetch_by_id(fetch, id)
+                        .await
+                        .unwrap_or_else(|error| Err(error.into()))
                 }
                 None => Err(CloudError::transient(format!(
                     "server {id} is not listed, and so many are missing at once that its absence is to be confirmed later"
@@ -389,46 +526,46 @@ async fn answer_from_listing(
     answers
 }
 
+/// Result of the requests for a single server.
+enum SingleLookup {
+    /// The answer.
+    Answer(ServerLookup),
+    /// No server has the Node's name, or its system UUID as ID. It may have another name, or be in a
+    /// cell that does not answer.
+    Unmatched,
+}
+
 /// Requests one server alone.
-async fn fetch_one(fetch: &Fetch<'_>, target: &ServerTarget) -> ServerLookup {
-    match target {
-        ServerTarget::Id(id) => match fetch.get_server(id).await? {
-            ServerRow::Found(server) => Ok(Some(Arc::new(server))),
-            ServerRow::CellDown => Err(cell_down_error(id)),
-            ServerRow::NotFound => Ok(None),
-        },
-        ServerTarget::Name(name) => {
-            let mut listing = fetch.list_by_name(name).await?;
-            if listing.servers.is_empty() {
-                // Nova leaves cells that do not answer out of a filtered list, but shows them in an
-                // unfiltered one.
-                listing = fetch.list_servers().await?;
-                listing.servers.retain(|server| server.name == *name);
-            }
-            let is_incomplete = listing.may_lack(name);
-            let found: Vec<_> = listing.servers.into_iter().map(Arc::new).collect();
-            single_match(name, &found.iter().collect::<Vec<_>>(), is_incomplete)
+async fn fetch_one(
+    fetch: &Fetch<'_>,
+    target: &ServerTarget,
+) -> Result<SingleLookup, OpenStackError> {
+    let (name, system_uuid) = match target {
+        ServerTarget::Id(id) => return Ok(SingleLookup::Answer(fetch_by_id(fetch, id).await?)),
+        ServerTarget::Node { name, system_uuid } => (name, system_uuid),
+    };
+    let listing = fetch.list_by_name(name).await?;
+    if listing.may_hide(name) {
+        return Ok(SingleLookup::Answer(Err(unreadable_error(name))));
+    }
+    let found: Vec<_> = listing.servers.into_iter().map(Arc::new).collect();
+    if !found.is_empty() {
+        let answer = single_match("called", name, &found.iter().collect::<Vec<_>>());
+        return Ok(SingleLookup::Answer(answer));
+    }
+    if let Some(id) = system_uuid {
+        let answer = fetch_by_id(fetch, id).await?;
+        if !matches!(answer, Ok(None)) {
+            return Ok(SingleLookup::Answer(answer));
         }
     }
+    Ok(SingleLookup::Unmatched)
 }
 
-/// Returns the only server with a name, or an error if there are several. `is_incomplete` is true
-/// if a cell did not answer or a row could not be read, so that there may be more.
-fn single_match(name: &str, found: &[&Arc<NovaServer>], is_incomplete: bool) -> ServerLookup {
-    match found {
-        [server] => Ok(Some((*server).clone())),
-        [] if is_incomplete => Err(CloudError::transient(format!(
-            "no server is called {name:?}, but Nova does not show all servers: a cell does not answer, or a row cannot be read"
-        ))),
-        [] => Ok(None),
-        many => {
-            let ids: Vec<&str> = many.iter().map(|server| &*server.id).collect();
-            let message = format!("{} servers are called {name:?}: {}", many.len(), ids.join(", "));
-            Err(CloudError::new(ErrorKind::Conflict, message))
-        }
-    }
-}
-
-fn cell_down_error(id: &str) -> CloudError {
-    CloudError::transient(format!("server {id} is in a cell of Nova that does not answer"))
+async fn fetch_by_id(fetch: &Fetch<'_>, id: &str) -> Result<ServerLookup, OpenStackError> {
+    Ok(match fetch.get_server(id).await? {
+        ServerRow::Found(server) => Ok(Some(Arc::new(server))),
+        ServerRow::CellDown => Err(cell_down_error(id)),
+        ServerRow::NotFound => Ok(None),
+    })
 }

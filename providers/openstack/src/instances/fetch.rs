@@ -7,18 +7,17 @@ use std::{
 
 use ccm_core::{k8s::Interner, provider::Op};
 
-use super::server::{self, NetworkAddress, NovaServer, ServerPort};
+use super::{
+    lookup_strategy::{MAX_DEVICES, PortStrategy},
+    server::{NetworkAddress, NovaServer},
+};
 use crate::{
     api::{
         neutron::{Network, Port},
         nova::{Flavor, Server},
     },
-    client::{Call, Client, OpenStackError, Request, Rows, UnreadableRow},
+    client::{BoundedList, Call, Client, OpenStackError, Request, Rows, UnreadableRow},
 };
-
-/// Maximum number of servers whose ports are requested by server ID; for more, all ports of the
-/// project are listed. 50 UUIDs make a URL of 2.5 kB, well below the limits of web servers.
-const MAX_DEVICES: usize = 50;
 
 /// Fields of ports that are requested; a port has many more.
 const PORT_FIELDS: [(&str, &str); 5] = [
@@ -47,11 +46,18 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// Returns true if a server with this name may exist that the listing does not show.
-    pub(super) fn may_lack(&self, name: &str) -> bool {
-        !self.unknown_cell_ids.is_empty()
-            || self.unreadable.iter().any(|row| row.may_have("name", name))
+    /// Returns true if a row that cannot be read may be a server with this name.
+    pub(super) fn may_hide(&self, name: &str) -> bool {
+        self.unreadable.iter().any(|row| row.may_have("name", name))
     }
+}
+
+/// Listing of servers up to a number of rows.
+pub(super) enum ServerListing {
+    /// All servers of the project.
+    Complete(Listing),
+    /// The project has more than this number of servers.
+    TooLong(usize),
 }
 
 /// Result of a request for a server by its ID.
@@ -65,7 +71,23 @@ pub(super) enum ServerRow {
 }
 
 impl Fetch<'_> {
-    /// Lists every server of the project.
+    /// Lists the servers of the project, unless it has more than `max_rows`.
+    ///
+    /// The page has no `limit`: with one, Nova leaves out the servers of cells that do not answer, and
+    /// the list would seem to prove that they were deleted.
+    pub(super) async fn list_up_to(
+        &self,
+        max_rows: usize,
+    ) -> Result<ServerListing, OpenStackError> {
+        let request = Request::new(Call::ServerList, &["servers", "detail"]);
+        let listing = self.client.get_up_to(self.op, &request, max_rows).await?;
+        Ok(match listing {
+            BoundedList::Complete(rows) => ServerListing::Complete(self.read_rows(rows)),
+            BoundedList::TooLong(rows) => ServerListing::TooLong(rows.len()),
+        })
+    }
+
+    /// Lists every server of the project, however many there are.
     pub(super) async fn list_servers(&self) -> Result<Listing, OpenStackError> {
         self.list_filtered(&[]).await
     }
@@ -81,7 +103,10 @@ impl Fetch<'_> {
 
     async fn list_filtered(&self, query: &[(&str, &str)]) -> Result<Listing, OpenStackError> {
         let request = Request::new(Call::ServerList, &["servers", "detail"]).query(query);
-        let list: Rows<Server> = self.client.get_rows(self.op, &request).await?;
+        Ok(self.read_rows(self.client.get_rows(self.op, &request).await?))
+    }
+
+    fn read_rows(&self, list: Rows<Server>) -> Listing {
         let mut servers = Vec::with_capacity(list.rows.len());
         let mut unknown_cell_ids = BTreeSet::new();
         for row in list.rows {
@@ -93,7 +118,7 @@ impl Fetch<'_> {
                 }
             }
         }
-        Ok(Listing { servers, unknown_cell_ids, unreadable: list.unreadable })
+        Listing { servers, unknown_cell_ids, unreadable: list.unreadable }
     }
 
     /// Requests a server by its ID.
@@ -110,23 +135,24 @@ impl Fetch<'_> {
         }
     }
 
-    /// Lists the ports of servers, by server ID. Ports of other servers may be among them.
+    /// Lists the ports of servers. Ports of other servers may be among them.
     pub(super) async fn list_ports(
         &self,
         servers: &[Arc<str>],
-    ) -> Result<BTreeMap<String, Vec<ServerPort>>, OpenStackError> {
-        let mut query = Vec::from(PORT_FIELDS);
-        if servers.len() <= MAX_DEVICES {
-            query.extend(servers.iter().map(|id| ("device_id", &**id)));
+        strategy: PortStrategy,
+    ) -> Result<Vec<Port>, OpenStackError> {
+        if strategy == PortStrategy::ListAll {
+            let request = Request::new(Call::PortList, &["ports"]).query(&PORT_FIELDS);
+            return ports_of(servers, self.client.get_rows(self.op, &request).await?);
         }
-        let request = Request::new(Call::PortList, &["ports"]).query(&query);
-        let ports: Rows<Port> = self.client.get_rows(self.op, &request).await?;
-        // Without one of its ports a server would lose addresses.
-        let ports = ports.complete_for(|row| {
-            row.text("device_id")
-                .is_none_or(|device| servers.iter().any(|id| **id == *device))
-        })?;
-        Ok(server::group_by_server(ports))
+        let mut ports = Vec::new();
+        for chunk in servers.chunks(MAX_DEVICES) {
+            let mut query = Vec::from(PORT_FIELDS);
+            query.extend(chunk.iter().map(|id| ("device_id", &**id)));
+            let request = Request::new(Call::PortList, &["ports"]).query(&query);
+            ports.extend(ports_of(chunk, self.client.get_rows(self.op, &request).await?)?);
+        }
+        Ok(ports)
     }
 
     /// Finds the fixed addresses of trunks' sub-ports, by port ID.
@@ -188,4 +214,13 @@ impl Fetch<'_> {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Returns the ports of a list unless one that cannot be read may belong to one of these servers,
+/// which would lose addresses without it.
+fn ports_of(servers: &[Arc<str>], ports: Rows<Port>) -> Result<Vec<Port>, OpenStackError> {
+    ports.complete_for(|row| {
+        row.text("device_id")
+            .is_none_or(|device| servers.iter().any(|id| **id == *device))
+    })
 }

@@ -3,8 +3,9 @@
 //! # When a Node counts as not found
 //!
 //! The result is [`InstanceStatus::NotFound`] in two cases only. A server ID is not found if Nova
-//! answers a request for this server with its own 404 response. A name is not found if a complete
-//! list has no server of that name, and every cell answered.
+//! answers a request for this server with its own 404 response. A Node without provider ID is not
+//! found if a complete list has no server with the Node's name as its name or host name, nor with the
+//! Node's system UUID as its ID, and every cell answered.
 //!
 //! A server that is missing in a list is therefore requested by its ID. A server in a cell that
 //! does not answer is an error, and so is one whose provider ID names another region, which this
@@ -15,6 +16,7 @@ mod cache;
 mod fetch;
 pub mod labels;
 pub mod lookup_strategy;
+mod node_match;
 pub mod server;
 #[cfg(test)]
 mod tests;
@@ -35,10 +37,13 @@ use ccm_core::{
     },
 };
 
-pub use self::cache::{ServerCache, ServerLookup, ServerPorts, ServerTarget};
 use self::{
     addresses::AddressRules,
     server::{Flavor, NovaServer},
+};
+pub use self::{
+    cache::{ServerCache, ServerPorts, ServerTarget},
+    server::ServerLookup,
 };
 use crate::provider_id::ProviderId;
 
@@ -72,14 +77,17 @@ impl NovaInstances {
         Self { settings, server_cache }
     }
 
-    /// Returns the key by which to find a Node's server: its ID, or the Node's name if the Node has no
-    /// provider ID yet.
+    /// Returns the key by which to find a Node's server: its ID, or the Node's name and system UUID if
+    /// the Node has no provider ID yet.
     ///
     /// # Errors
     /// The provider ID is invalid, or names a region that this process does not query.
     fn server_target(&self, node: &NodeView) -> Result<ServerTarget, CloudError> {
         let Some(text) = node.provider_id.as_deref() else {
-            return Ok(ServerTarget::Name(node.name.clone()));
+            return Ok(ServerTarget::Node {
+                name: node.name.clone(),
+                system_uuid: node.system_uuid.as_deref().and_then(to_server_id),
+            });
         };
         let id = ProviderId::parse(text)?;
         match id.region {
@@ -187,6 +195,17 @@ impl NovaInstances {
         let meta = self.build_metadata(op, query.scope, &server, ports).await?;
         Ok(InstanceStatus::Found { power_state, meta })
     }
+}
+
+/// Returns the server ID that a system UUID stands for. Nova gives virtual machines their server ID
+/// as system UUID. Returns `None` for other text, which some machines have instead of a UUID.
+fn to_server_id(system_uuid: &str) -> Option<Arc<str>> {
+    let is_uuid = system_uuid.len() == 36
+        && system_uuid.char_indices().all(|(at, c)| match at {
+            8 | 13 | 18 | 23 => c == '-',
+            _ => c.is_ascii_hexdigit(),
+        });
+    is_uuid.then(|| system_uuid.to_ascii_lowercase().into())
 }
 
 /// Records that `key` is queried. If it was recorded before, the smaller maximum age counts.

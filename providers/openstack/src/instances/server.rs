@@ -2,12 +2,18 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use ccm_core::{k8s::Interner, provider::PowerState};
+use ccm_core::{
+    k8s::Interner,
+    provider::{CloudError, PowerState},
+};
 
 use crate::api::{
     neutron::Port,
     nova::{Server, ServerFlavor},
 };
+
+/// Result for one server. `Ok(None)` means that Nova reported it as not found.
+pub type ServerLookup = Result<Option<Arc<NovaServer>>, CloudError>;
 
 /// The fields of a server that Nodes show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,6 +22,10 @@ pub struct NovaServer {
     pub id: Arc<str>,
     /// Name of the server, by which it is found for a Node without provider ID.
     pub name: Arc<str>,
+    /// Host name that Nova gave to the operating system (`OS-EXT-SRV-ATTR:hostname`, microversion
+    /// 2.90 and newer, for administrators 2.3). It is often the Node's name where the server's name
+    /// is not.
+    pub host_name: Option<Box<str>>,
     /// Status in Nova's spelling.
     pub status: Arc<str>,
     /// Availability zone in Nova's spelling.
@@ -57,6 +67,7 @@ impl NovaServer {
         Some(Self {
             id: server.id.into(),
             name: server.name?.into(),
+            host_name: non_empty(server.hostname),
             status: strings.intern(&server.status),
             zone: intern_non_empty(server.availability_zone, strings),
             host_id: intern_non_empty(server.host_id, strings),

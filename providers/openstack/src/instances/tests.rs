@@ -9,6 +9,8 @@ use openstack_local::{
     server::{FaultKind, Settings as CloudSettings},
 };
 
+mod odd_answers;
+
 use super::*;
 use crate::test_fixture::{ProjectFixture, Server, op};
 
@@ -382,4 +384,166 @@ async fn an_old_nova_is_asked_once_for_a_flavor_and_a_lost_flavor_is_its_id() {
         NovaInstances::new(InstanceSettings::default(), ServerCache::new(stage.client.clone()));
     let answers = fresh.describe(&op(), &queries).await.unwrap();
     assert_eq!(meta(&answers[0]).instance_type.as_deref(), Some("2"));
+}
+
+/// The names of servers and nodes differ, for example where servers are called after their pool.
+fn named(name: &str, system_uuid: Option<&str>) -> Arc<NodeView> {
+    Arc::new(NodeView {
+        system_uuid: system_uuid.map(Into::into),
+        ..NodeView::named(name)
+    })
+}
+
+async fn set_host_name(stage: &ProjectFixture, server: &Server, host_name: &'static str) {
+    let id = server.id.clone();
+    stage
+        .change_as_admin(move |state, _| {
+            let mut row = (**state.nova.servers.get(&id).unwrap()).clone();
+            row.hostname = host_name.into();
+            state.nova.servers.put(row);
+            Ok(())
+        })
+        .await;
+}
+
+/// Returns the server that each answer is about, or `None` for a node that is not found.
+fn found_ids(answers: &Answers) -> Vec<Option<String>> {
+    answers
+        .iter()
+        .map(|answer| match answer.as_ref().unwrap() {
+            InstanceStatus::Found { meta, .. } => {
+                let id = meta.provider_id.as_deref().unwrap();
+                Some(id.trim_start_matches("openstack:///").to_owned())
+            }
+            InstanceStatus::NotFound => None,
+        })
+        .collect()
+}
+
+async fn initialise(
+    instances: &NovaInstances,
+    nodes: impl IntoIterator<Item = Arc<NodeView>>,
+) -> Answers {
+    instances
+        .describe(&op(), &ask(nodes, MetadataScope::All))
+        .await
+        .unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_with_another_name_is_found_by_host_name_or_system_uuid() {
+    let stage = ProjectFixture::new().await;
+    let made = servers(&stage, 6).await;
+    set_host_name(&stage, &made[0], "worker-a").await;
+    set_host_name(&stage, &made[1], "worker-b").await;
+    let upper = made[2].id.to_uppercase();
+    let unknown = "00000000-0000-0000-0000-000000000001";
+    let nodes = [
+        named("worker-a", None),
+        // Bare metal has a UUID of its own.
+        named("worker-b", Some(unknown)),
+        named("elsewhere", Some(&upper)),
+        // The name goes before the UUID.
+        named("node-3", Some(&made[2].id)),
+        named("nobody", Some(unknown)),
+        named("nobody-either", Some("Not Specified")),
+    ];
+    let expected: Vec<Option<String>> = [Some(0), Some(1), Some(2), Some(3), None, None]
+        .map(|at: Option<usize>| at.map(|at| made[at].id.clone()))
+        .into();
+    // All by a list, and each alone.
+    assert_eq!(found_ids(&initialise(&instances(&stage), nodes.clone()).await), expected);
+    for (node, expected) in nodes.into_iter().zip(expected) {
+        let alone = found_ids(&initialise(&instances(&stage), [node.clone()]).await);
+        assert_eq!(alone, [expected], "{}", node.name);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_servers_of_one_host_name_are_neither_and_a_cell_that_is_down_proves_nothing() {
+    let stage = ProjectFixture::new().await;
+    let made = servers(&stage, 6).await;
+    set_host_name(&stage, &made[0], "twin").await;
+    set_host_name(&stage, &made[1], "twin").await;
+    let errors = [initialise(&instances(&stage), [named("twin", None)]).await];
+    assert!(
+        errors[0][0]
+            .as_ref()
+            .unwrap_err()
+            .to_string()
+            .contains(&made[1].id),
+        "{errors:?}"
+    );
+    let id = made[2].id.clone();
+    stage
+        .change_as_admin(move |state, _| servers::set_cell_down(state, &id, true))
+        .await;
+    let lost = named("lost", Some(&made[2].id));
+    let alone = initialise(&instances(&stage), [lost.clone()]).await;
+    let nodes = [lost, named("nobody", None)];
+    let nodes = nodes
+        .into_iter()
+        .chain(made[3..].iter().map(Server::new_node));
+    let listed = initialise(&instances(&stage), nodes).await;
+    for answer in [&alone[0], &listed[0], &listed[1]] {
+        assert!(answer.is_err(), "{answer:?}");
+    }
+    assert!(listed[2..].iter().all(Result::is_ok), "{listed:?}");
+}
+
+/// A page of all servers takes a cloud longer than a few servers.
+#[tokio::test(start_paused = true)]
+async fn a_few_nodes_in_a_large_project_are_asked_for_one_by_one() {
+    let settings = CloudSettings { page_size: Some(250), ..CloudSettings::default() };
+    let stage = ProjectFixture::with(settings).await;
+    let names = (0..700).map(|n| format!("other-{n}")).collect();
+    let made = stage.servers(names).await;
+    let instances = instances(&stage);
+    let few = || made[..5].iter().map(Server::node);
+    for lists in [2, 0] {
+        stage.reset_requests();
+        let answers = power(&instances, few()).await;
+        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+        let requests = stage.requests();
+        let listed = requests
+            .iter()
+            .filter(|request| request.ends_with("/detail"));
+        assert_eq!((listed.count(), requests.len()), (lists, lists + 5), "{requests:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_too_slow_is_left_alone_for_a_while() {
+    let stage = ProjectFixture::new().await;
+    let made = servers(&stage, 6).await;
+    let instances = instances(&stage);
+    let lists = |stage: &ProjectFixture| {
+        let requests = stage.requests();
+        requests
+            .iter()
+            .filter(|request| request.ends_with("/detail"))
+            .count()
+    };
+    stage
+        .fail("/compute/v2.1/servers/detail", FaultKind::Body { code: 504, text: "<html>".into() });
+    stage.reset_requests();
+    let answers = power(&instances, made.iter().map(Server::node)).await;
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    assert!(lists(&stage) > 0);
+    stage.reset_requests();
+    let answers = power(&instances, made.iter().map(Server::node)).await;
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    assert_eq!(lists(&stage), 0);
+    stage.clear_faults();
+    tokio::time::advance(Duration::from_secs(601)).await;
+    stage.reset_requests();
+    power(&instances, made.iter().map(Server::node)).await;
+    assert_eq!((lists(&stage), stage.requests().len()), (1, 1));
+    // When nothing is answered, single requests are not tried for every server.
+    stage.fail("/compute/v2.1/servers", FaultKind::Body { code: 504, text: "<html>".into() });
+    stage.reset_requests();
+    let answers = power(&instances, made.iter().map(Server::node)).await;
+    assert!(answers.iter().all(Result::is_err), "{answers:?}");
+    let asked: std::collections::BTreeSet<_> = stage.requests().into_iter().collect();
+    assert_eq!(asked.len(), 2, "{asked:?}");
 }

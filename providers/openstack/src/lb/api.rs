@@ -50,8 +50,23 @@ impl Api<'_> {
             .await
     }
 
-    /// Reads a list of all objects of the project. Whoever needs to know that something does not
-    /// exist must look at the unreadable rows.
+    /// Lists all objects of this process's project. Administrators would also see those of other
+    /// projects, where another cluster may use the same names. Whoever needs to know that something
+    /// does not exist must look at the unreadable rows.
+    async fn list_own<T: DeserializeOwned>(
+        &self,
+        call: Call,
+        path: &[&str],
+        query: &[(&str, &str)],
+    ) -> Result<Rows<T>, OpenStackError> {
+        let project = self.client.session().project().await?;
+        let mut query = query.to_vec();
+        query.extend(project.as_deref().map(|id| ("project_id", id)));
+        self.list_rows(call, path, &query).await
+    }
+
+    /// Lists objects. Whoever needs to know that something does not exist must look at the unreadable
+    /// rows.
     async fn list_rows<T: DeserializeOwned>(
         &self,
         call: Call,
@@ -93,17 +108,34 @@ impl Api<'_> {
             .await
     }
 
+    /// Reads a load balancer of this process's project. Administrators may also read those of other
+    /// projects, which belong to other clusters even if the names are the same.
+    pub(super) async fn own_load_balancer(
+        &self,
+        id: &str,
+    ) -> Result<Option<LoadBalancer>, OpenStackError> {
+        let Some(found) = self.load_balancer(id).await? else {
+            return Ok(None);
+        };
+        let project = self.client.session().project().await?;
+        let is_own = project
+            .as_deref()
+            .is_none_or(|own| found.project_id.is_empty() || *found.project_id == *own);
+        Ok(is_own.then_some(found))
+    }
+
     pub(super) async fn load_balancers(
         &self,
         query: &[(&str, &str)],
     ) -> Result<Vec<LoadBalancer>, OpenStackError> {
-        self.list(Call::LoadBalancerList, &["loadbalancers"], query)
-            .await
+        self.list_own(Call::LoadBalancerList, &["loadbalancers"], query)
+            .await?
+            .complete()
     }
 
     /// Lists all load balancers of the project.
     pub(super) async fn all_load_balancers(&self) -> Result<Rows<LoadBalancer>, OpenStackError> {
-        self.list_rows(Call::LoadBalancerList, &["loadbalancers"], &[])
+        self.list_own(Call::LoadBalancerList, &["loadbalancers"], &[])
             .await
     }
 
@@ -326,8 +358,9 @@ impl Api<'_> {
         &self,
         query: &[(&str, &str)],
     ) -> Result<Vec<SecurityGroup>, OpenStackError> {
-        self.list(Call::SecurityGroupList, &["security-groups"], query)
-            .await
+        self.list_own(Call::SecurityGroupList, &["security-groups"], query)
+            .await?
+            .complete()
     }
 
     /// Lists all security groups of the project.
@@ -335,7 +368,7 @@ impl Api<'_> {
         &self,
         query: &[(&str, &str)],
     ) -> Result<Rows<SecurityGroup>, OpenStackError> {
-        self.list_rows(Call::SecurityGroupList, &["security-groups"], query)
+        self.list_own(Call::SecurityGroupList, &["security-groups"], query)
             .await
     }
 

@@ -1,8 +1,8 @@
 //! Builds the bodies of requests that create a load balancer and its children.
 
 use openstack_api::octavia::{
-    HealthMonitorCreate, LbAlgorithm, ListenerCreate, ListenerProtocol, LoadBalancerCreate,
-    MemberCreate, MonitorType, PoolCreate, PoolProtocol, SessionPersistence,
+    AdditionalVip, HealthMonitorCreate, LbAlgorithm, ListenerCreate, ListenerProtocol,
+    LoadBalancerCreate, MemberCreate, MonitorType, PoolCreate, PoolProtocol, SessionPersistence,
 };
 
 use super::{
@@ -30,7 +30,7 @@ pub(super) fn listener(
         protocol_port: desired.port,
         connection_limit: Some(desired.connection_limit.into()),
         default_tls_container_ref: desired.tls_container.as_deref().map(Into::into),
-        tags: features.tags.then(|| vec![name.into()]),
+        tags: features.tags.then(|| own_and(name, &desired.tags)),
         ..ListenerCreate::default()
     };
     if desired.forwarded_for {
@@ -48,6 +48,17 @@ pub(super) fn listener(
     body
 }
 
+/// Returns the Service's own tag and those that it requests.
+fn own_and(own: &str, requested: &[Box<str>]) -> Vec<String> {
+    let mut tags = vec![own.to_owned()];
+    tags.extend(texts(requested));
+    tags
+}
+
+fn texts(tags: &[Box<str>]) -> Vec<String> {
+    tags.iter().map(ToString::to_string).collect()
+}
+
 /// Builds the body of a pool without members and monitor.
 pub(super) fn pool(desired: &DesiredListener, name: &str) -> PoolCreate {
     PoolCreate {
@@ -58,6 +69,7 @@ pub(super) fn pool(desired: &DesiredListener, name: &str) -> PoolCreate {
             .pool
             .session_persistence
             .then_some(SessionPersistence::SOURCE_IP),
+        tags: (!desired.pool.tags.is_empty()).then(|| texts(&desired.pool.tags)),
         ..PoolCreate::default()
     }
 }
@@ -115,13 +127,21 @@ pub(super) fn member(
     }
 }
 
+/// Subnets of the addresses of a new load balancer, as far as they had to be searched for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct VipSubnets<'a> {
+    /// Subnet of the VIP if none is configured.
+    pub(super) first: Option<&'a str>,
+    /// Subnet of the second VIP, or `None` for a load balancer with one.
+    pub(super) second: Option<&'a str>,
+}
+
 /// Builds the body of a load balancer, with all its children unless the driver takes them only one
-/// by one. `members` are the members of each listener, and `subnet` is the VIP's subnet if none is
-/// configured.
+/// by one. `members` are the members of each listener.
 pub(super) fn load_balancer(
     desired: &DesiredLoadBalancer,
     members: &[Vec<DesiredMember>],
-    subnet: Option<&str>,
+    subnets: VipSubnets<'_>,
     features: Features,
     serial_api_calls: bool,
 ) -> LoadBalancerCreate {
@@ -130,7 +150,7 @@ pub(super) fn load_balancer(
     let mut vip_network = None;
     // A configured port already determines subnet and network.
     if create_settings.port.is_none() {
-        vip_subnet = create_settings.subnet.as_deref().or(subnet);
+        vip_subnet = create_settings.subnet.as_deref().or(subnets.first);
         vip_network = create_settings.network.as_deref();
     }
     let member_subnet = desired
@@ -155,13 +175,16 @@ pub(super) fn load_balancer(
         description: Some(desired.description.to_string()),
         admin_state_up: Some(true),
         provider: Some(create_settings.driver.to_string()),
-        tags: features.tags.then(|| vec![desired.name.to_string()]),
+        tags: features.tags.then(|| own_and(&desired.name, &desired.tags)),
         flavor_id: create_settings.flavor.as_deref().map(Into::into),
         availability_zone: create_settings.availability_zone.as_deref().map(Into::into),
         vip_port_id: create_settings.port.as_deref().map(Into::into),
         vip_subnet_id: vip_subnet.map(Into::into),
         vip_network_id: vip_network.map(Into::into),
         vip_address: create_settings.address.map(|address| address.to_string()),
+        additional_vips: subnets.second.map(|subnet| {
+            vec![AdditionalVip { subnet_id: subnet.into(), ..AdditionalVip::default() }]
+        }),
         listeners,
         ..LoadBalancerCreate::default()
     }

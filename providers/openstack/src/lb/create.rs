@@ -1,12 +1,18 @@
 //! Creates a load balancer.
 
-use ccm_core::provider::{CloudError, Op};
+use std::collections::BTreeSet;
+
+use ccm_core::{
+    k8s::IpFamily,
+    provider::{CloudError, Op},
+};
 
 use super::{
     api::Api,
-    body,
+    body::{self, VipSubnets},
     model::DesiredLoadBalancer,
     observed::ObservedLoadBalancer,
+    plan,
     reconcile::{LoadBalancerReconciler, ReconcileStop},
     reconcile_input::ReconcileInput,
     sync_state::{AttachedFloatingIp, LoadBalancerSyncState},
@@ -34,15 +40,30 @@ impl LoadBalancerReconciler {
         } else {
             Some(Self::find_node_subnet(api, input).await?)
         };
+        let second_subnet = Self::find_second_subnet(api, desired, subnet.as_deref()).await?;
+        let mut families = BTreeSet::from([desired.family.unwrap_or(IpFamily::V4)]);
+        if second_subnet.is_some() {
+            families.extend(
+                desired
+                    .create_settings
+                    .second_vip
+                    .as_ref()
+                    .map(|vip| vip.family),
+            );
+        }
+        let desired = &*plan::for_address_families(desired, &families);
         let body = body::load_balancer(
             desired,
             &input.members(),
-            subnet.as_deref(),
+            VipSubnets { first: subnet.as_deref(), second: second_subnet.as_deref() },
             self.features,
             self.settings.serial_api_calls,
         );
         state.unfinished = true;
-        let tree = api.create_load_balancer(&body, "there is none").await?;
+        let tree = api
+            .create_load_balancer(&body, "there is none")
+            .await
+            .map_err(|error| self.rejection(op, error))?;
         state.created_id = Some(tree.load_balancer.id.as_str().into());
         // Some drivers create the children later. Then they are read when they are needed.
         let has_all_listeners = tree.listeners.len() == body.listeners.len();
@@ -54,6 +75,45 @@ impl LoadBalancerReconciler {
             state.floating_ip = AttachedFloatingIp::None;
         }
         Ok(())
+    }
+
+    /// Finds the subnet of the second VIP: the Service's own, or the only one of the address family in
+    /// the network of the first VIP. Returns `None` if no second VIP is desired, or if there is not
+    /// exactly one such subnet. `subnet` is that of the first VIP if none is configured.
+    async fn find_second_subnet(
+        api: Api<'_>,
+        desired: &DesiredLoadBalancer,
+        subnet: Option<&str>,
+    ) -> Result<Option<Box<str>>, ReconcileStop> {
+        let create_settings = &desired.create_settings;
+        let Some(second) = &create_settings.second_vip else {
+            return Ok(None);
+        };
+        if let Some(named) = &second.subnet {
+            return Ok(Some(named.clone()));
+        }
+        // First, find the network of the first VIP.
+        let mut network = create_settings.network.clone();
+        if let Some(id) = create_settings.subnet.as_deref().or(subnet)
+            && network.is_none()
+            && let Some(found) = api.subnet(id).await?
+        {
+            network = Some(found.network_id.into());
+        }
+        let Some(network) = network else {
+            return Ok(None);
+        };
+        // Then look for its subnets of the other family.
+        let version = match second.family {
+            IpFamily::V4 => "4",
+            IpFamily::V6 => "6",
+        };
+        let query = [("network_id", &*network), ("ip_version", version)];
+        let found = api.subnets(&query).await?;
+        Ok(match &found[..] {
+            [only] => Some(only.id.as_str().into()),
+            _ => None,
+        })
     }
 
     /// Checks that the listeners' certificate exists, before a listener refers to it. Only Barbican

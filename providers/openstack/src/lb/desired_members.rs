@@ -143,6 +143,7 @@ mod tests {
             node_port,
             monitor_port,
             monitor: None,
+            tags: Vec::new(),
         }
     }
 

@@ -10,6 +10,8 @@ use openstack_api::octavia::ProvisioningStatus;
 
 use super::{
     floating_ip_sync::FloatingIpDiff,
+    observed::ObservedLoadBalancer,
+    outcome,
     plan::{PlannedAction, recovery::Recovery},
     reconcile::{LoadBalancerReconciler, PlanScope, ReconcileStop, as_transient},
     reconcile_input::ReconcileInput,
@@ -102,7 +104,9 @@ impl LoadBalancerReconciler {
                 .await?;
             match floating_ip {
                 FloatingIpDiff::Change(change) => changes.push(change),
-                FloatingIpDiff::InSync(address) => changes.extend(diff_status(input, address)),
+                FloatingIpDiff::InSync(address) => {
+                    changes.extend(diff_status(input, observed, address));
+                }
             }
         }
         Ok(changes)
@@ -158,8 +162,13 @@ fn planned_change(operation: &str, object: &str, reason: &str) -> PlannedChange 
 
 /// Returns the change that publishes an address, or `None` if the Service's status already shows
 /// it.
-fn diff_status(input: &ReconcileInput<'_>, address: IpAddr) -> Option<PlannedChange> {
-    let desired = status::build(address, &input.desired.status_format);
+fn diff_status(
+    input: &ReconcileInput<'_>,
+    observed: &ObservedLoadBalancer,
+    address: IpAddr,
+) -> Option<PlannedChange> {
+    let second = outcome::second_address(input, observed);
+    let desired = status::build(address, second, &input.desired.status_format);
     if shows_same_addresses(&input.service.status, &desired) {
         return None;
     }

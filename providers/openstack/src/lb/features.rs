@@ -27,6 +27,15 @@ impl Driver {
         }
     }
 
+    /// Returns true if this is the driver with a name. `octavia` is an old name of `amphora`.
+    pub fn is_same(&self, name: &str) -> bool {
+        let current = |name: &str| match name {
+            "octavia" => Self::parse("amphora"),
+            other => Self::parse(other),
+        };
+        current(self.as_str()) == current(name)
+    }
+
     /// Returns true if this is OVN.
     pub fn is_ovn(&self) -> bool {
         *self == Self::Ovn
@@ -40,13 +49,16 @@ impl Driver {
     reason = "a set of independent capabilities, each named at its use"
 )]
 pub struct Features {
+    /// Octavia's API version (major, minor).
+    pub version: (u16, u16),
     /// Timeouts of listeners, since API version 2.1.
     pub timeouts: bool,
     /// Tags, since API version 2.5. Without them no load balancer can be shared.
     pub tags: bool,
     /// Flavors, since API version 2.6.
     pub flavors: bool,
-    /// Restriction of a listener to client networks, since API version 2.12.
+    /// Restriction of a listener to client networks, since API version 2.12. Also if the version is
+    /// unknown.
     pub allowed_cidrs: bool,
     /// Availability zones, since API version 2.14.
     pub availability_zones: bool,
@@ -54,12 +66,21 @@ pub struct Features {
     pub http_monitor_on_datagrams: bool,
     /// HTTP health checks at all.
     pub http_monitor: bool,
+    /// A second address of a load balancer, since API version 2.26. OVN has it too, but would need
+    /// members of both address families.
+    pub additional_vips: bool,
     /// Failover of load balancers in ERROR.
     pub failover: bool,
+    /// Minimum delay between health checks of UDP ports, in seconds; 0 if Octavia has named none.
+    pub min_udp_monitor_delay: u32,
 }
+
+/// The API version that is assumed if Octavia does not allow its versions to be listed.
+const OLDEST: (u16, u16) = (2, 0);
 
 impl Features {
     const NONE: Self = Self {
+        version: (0, 0),
         timeouts: false,
         tags: false,
         flavors: false,
@@ -67,7 +88,9 @@ impl Features {
         availability_zones: false,
         http_monitor_on_datagrams: false,
         http_monitor: false,
+        additional_vips: false,
         failover: false,
+        min_udp_monitor_delay: 0,
     };
 
     /// Returns the features that Octavia offers with a driver. `version` is the API version (major,
@@ -75,17 +98,33 @@ impl Features {
     pub fn new(version: (u16, u16), driver: &Driver) -> Self {
         let tags = version >= (2, 5);
         if driver.is_ovn() {
-            return Self { tags, ..Self::NONE };
+            return Self { version, tags, ..Self::NONE };
         }
         Self {
+            version,
             timeouts: version >= (2, 1),
             tags,
             flavors: version >= (2, 6),
-            allowed_cidrs: version >= (2, 12),
+            // Octavia may not let its versions be listed, and is then taken for the oldest one. A
+            // listener without the networks would be open to all, so they are sent: an Octavia that
+            // does not know them rejects the request.
+            allowed_cidrs: version >= (2, 12) || version == OLDEST,
             availability_zones: version >= (2, 14),
             http_monitor_on_datagrams: version >= (2, 16),
             http_monitor: true,
+            // It depends on the driver, and of those of others it is not known.
+            additional_vips: version >= (2, 26) && driver.is_same("amphora"),
             failover: true,
+            min_udp_monitor_delay: 0,
+        }
+    }
+
+    /// Returns the features of the same Octavia with another driver.
+    #[must_use]
+    pub fn with_driver(self, driver: &Driver) -> Self {
+        Self {
+            min_udp_monitor_delay: self.min_udp_monitor_delay,
+            ..Self::new(self.version, driver)
         }
     }
 }
@@ -113,16 +152,23 @@ mod tests {
                 f.allowed_cidrs,
                 f.availability_zones,
                 f.http_monitor_on_datagrams,
+                f.additional_vips,
             ]
         };
-        assert_eq!(counts((2, 0), &amphora), [false; 6]);
-        assert_eq!(counts((2, 1), &amphora), [true, false, false, false, false, false]);
-        assert_eq!(counts((2, 5), &amphora), [true, true, false, false, false, false]);
-        assert_eq!(counts((2, 6), &amphora), [true, true, true, false, false, false]);
-        assert_eq!(counts((2, 12), &amphora), [true, true, true, true, false, false]);
-        assert_eq!(counts((2, 14), &amphora), [true, true, true, true, true, false]);
-        assert_eq!(counts((2, 16), &amphora), [true; 6]);
-        assert_eq!(counts((2, 30), &Driver::Ovn), [false, true, false, false, false, false]);
+        assert_eq!(counts((2, 0), &amphora), [false, false, false, true, false, false, false]);
+        assert_eq!(counts((2, 1), &amphora), [true, false, false, false, false, false, false]);
+        assert_eq!(counts((2, 5), &amphora), [true, true, false, false, false, false, false]);
+        assert_eq!(counts((2, 6), &amphora), [true, true, true, false, false, false, false]);
+        assert_eq!(counts((2, 12), &amphora), [true, true, true, true, false, false, false]);
+        assert_eq!(counts((2, 14), &amphora), [true, true, true, true, true, false, false]);
+        assert_eq!(counts((2, 16), &amphora), [true, true, true, true, true, true, false]);
+        assert_eq!(counts((2, 26), &amphora), [true; 7]);
+        assert_eq!(
+            counts((2, 30), &Driver::parse("f5")),
+            [true, true, true, true, true, true, false]
+        );
+        assert_eq!(counts((2, 0), &Driver::Ovn), [false; 7]);
+        assert_eq!(counts((2, 30), &Driver::Ovn), [false, true, false, false, false, false, false]);
     }
 
     #[test]

@@ -411,7 +411,13 @@ impl Listing {
         path: &str,
     ) -> Result<Rows<T>, OpenStackError> {
         let path = [path];
-        let request = Request::new(call, &path).query(&[("limit", PAGE)]);
+        let mut query = vec![("limit", PAGE)];
+        // The ports of nodes may belong to another project, but nothing else of this cluster does.
+        let project = api.client.session().project().await?;
+        if call != Call::PortList {
+            query.extend(project.as_deref().map(|id| ("project_id", id)));
+        }
+        let request = Request::new(call, &path).query(&query);
         let (rows, next_page) = api
             .client
             .get_page(api.op, &request, self.next_page.clone())

@@ -17,6 +17,7 @@ pub mod features;
 mod floating_ip_sync;
 mod inventory;
 pub(in crate::lb) mod listing;
+mod min_monitor_delay;
 pub mod model;
 pub mod names;
 mod observe;
@@ -54,6 +55,7 @@ use self::{
     delete::DeleteInput,
     features::Features,
     floating_ip_sync::ExternalNetworkCache,
+    min_monitor_delay::MinMonitorDelay,
     model::{DesiredLoadBalancer, ServiceKey},
     reconcile::LoadBalancerReconciler,
     reconcile_input::ReconcileInput,
@@ -120,6 +122,7 @@ impl LoadBalancers {
                 client,
                 settings,
                 features,
+                min_monitor_delay: MinMonitorDelay::default(),
                 cluster,
                 sync_states: SyncStateStore::default(),
                 networks: ExternalNetworkCache::default(),
@@ -131,12 +134,11 @@ impl LoadBalancers {
     }
 
     fn parse(&self, service: &ServiceView) -> ParsedService {
-        spec::parse(
-            service,
-            &self.reconciler.settings,
-            self.reconciler.features,
-            &self.reconciler.cluster,
-        )
+        let features = Features {
+            min_udp_monitor_delay: self.reconciler.min_monitor_delay.get(),
+            ..self.reconciler.features
+        };
+        spec::parse(service, &self.reconciler.settings, features, &self.reconciler.cluster)
     }
 
     fn parse_valid(&self, spec: &LbSpec) -> Result<Box<DesiredLoadBalancer>, CloudError> {
@@ -146,14 +148,11 @@ impl LoadBalancers {
 
 #[async_trait]
 impl ccm_core::provider::LoadBalancers for LoadBalancers {
-    /// Supports everything, with these exceptions. Source ranges need listeners that enforce them,
-    /// or security groups of nodes that see the clients' addresses. Of two address families only
-    /// the first is served, with a notice. Members are reached only by node ports.
+    /// Supports everything, with these exceptions. Where source ranges cannot be enforced,
+    /// [`spec::parse`] rejects new Services that have any. Members are reached only by node ports.
     fn supports(&self) -> LbSupport {
-        let has_security_groups = self.reconciler.settings.driver.is_ovn()
-            && self.reconciler.settings.manage_security_groups;
         LbSupport {
-            source_ranges: self.reconciler.features.allowed_cidrs || has_security_groups,
+            source_ranges: true,
             udp: true,
             sctp: true,
             mixed_protocols: true,

@@ -9,7 +9,7 @@ use ccm_core::{
 };
 use ipnet::IpNet;
 
-use super::subnets::FloatingSubnet;
+use super::{features::Driver, subnets::FloatingSubnet};
 
 /// The Service that a load balancer belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +31,10 @@ pub struct DesiredLoadBalancer {
     pub name: Box<str>,
     /// Description of the load balancer.
     pub description: Box<str>,
+    /// Tags that the Service requests for its own load balancer, beside our own.
+    pub tags: Vec<Box<str>>,
+    /// Driver that the Service itself requests. A load balancer of another driver is rejected.
+    pub requested_driver: Option<Driver>,
     /// True when the load balancer has no floating IP.
     pub internal: bool,
     /// Settings that take effect only when the load balancer is created.
@@ -70,6 +74,17 @@ pub struct CreateSettings {
     pub flavor: Option<Box<str>>,
     /// Octavia availability zone.
     pub availability_zone: Option<Box<str>>,
+    /// Second address of the load balancer, or `None` for a load balancer with one.
+    pub second_vip: Option<SecondVip>,
+}
+
+/// Second address of a load balancer, of the other address family.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SecondVip {
+    /// Address family.
+    pub family: IpFamily,
+    /// ID of the subnet, or `None` to search for one in the network of the first address.
+    pub subnet: Option<Box<str>>,
 }
 
 /// Floating IP of a load balancer that is not internal.
@@ -102,6 +117,8 @@ pub struct DesiredListener {
     pub tls_container: Option<Box<str>>,
     /// Timeouts, or `None` where the cloud does not support them.
     pub timeouts: Option<Timeouts>,
+    /// Tags that the Service requests, beside our own.
+    pub tags: Vec<Box<str>>,
     /// Networks that clients may come from, sorted. `None` where the cloud cannot restrict them.
     pub allowed: Option<Vec<IpNet>>,
     /// Pool that the listener forwards to.
@@ -143,6 +160,8 @@ pub struct DesiredPool {
     pub monitor_port: Option<u16>,
     /// Health monitor, or `None` when members are not checked.
     pub monitor: Option<DesiredMonitor>,
+    /// Tags that the Service requests.
+    pub tags: Vec<Box<str>>,
 }
 
 /// A desired health monitor.

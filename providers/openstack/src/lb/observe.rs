@@ -89,7 +89,7 @@ pub(super) async fn find_load_balancer(
     query: &LoadBalancerQuery<'_>,
 ) -> Result<Option<LoadBalancer>, CloudError> {
     if let Some(id) = query.id {
-        match api.load_balancer(id).await? {
+        match api.own_load_balancer(id).await? {
             Some(found) if found.provisioning_status != ProvisioningStatus::Deleted => {
                 return Ok(Some(found));
             }
@@ -97,8 +97,9 @@ pub(super) async fn find_load_balancer(
             // share a load balancer, which must exist.
             _ if query.served => {}
             _ => {
-                let message =
-                    format!("load balancer {id}, which the Service names, does not exist");
+                let message = format!(
+                    "load balancer {id}, which the Service names, does not exist in this project"
+                );
                 return Err(CloudError::invalid_input(message));
             }
         }

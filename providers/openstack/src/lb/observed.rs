@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
+use ccm_core::k8s::IpFamily;
 use openstack_api::octavia::MemberCreate;
 
 use crate::api::octavia::{HealthMonitor, Listener, LoadBalancer, LoadBalancerTree, Member, Pool};
@@ -19,6 +20,32 @@ pub struct ObservedLoadBalancer {
     pub members: BTreeMap<String, Vec<ObservedMember>>,
     /// Health monitors by ID, as far as they were read.
     pub monitors: BTreeMap<String, HealthMonitor>,
+}
+
+impl ObservedLoadBalancer {
+    /// Returns the addresses of the load balancer, the first VIP first, as far as it has any yet.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        let additional = self
+            .load_balancer
+            .additional_vips
+            .iter()
+            .filter_map(|vip| vip.ip_address.as_deref());
+        self.load_balancer
+            .vip_address
+            .as_deref()
+            .into_iter()
+            .chain(additional)
+            .filter_map(|address| address.parse().ok())
+            .collect()
+    }
+}
+
+/// Returns the family of an address.
+pub fn family_of(address: IpAddr) -> IpFamily {
+    match address {
+        IpAddr::V4(_) => IpFamily::V4,
+        IpAddr::V6(_) => IpFamily::V6,
+    }
 }
 
 /// A member of a pool.

@@ -11,6 +11,7 @@ use openstack_api::octavia::ProvisioningStatus;
 use super::{
     annotations::{self, Annotation},
     floating_ip_sync, observe,
+    observed::{ObservedLoadBalancer, family_of},
     reconcile_input::ReconcileInput,
     status,
     sync_state::LoadBalancerSyncState,
@@ -39,7 +40,11 @@ pub(super) fn build(
     if let Some(address) = published_address {
         let text = address.to_string();
         annotate(&mut outcome, service, &annotations::LOAD_BALANCER_ADDRESS, &text);
-        outcome.status = Some(status::build(address, &input.desired.status_format));
+        let second = state
+            .observed
+            .as_ref()
+            .and_then(|observed| second_address(input, observed));
+        outcome.status = Some(status::build(address, second, &input.desired.status_format));
     }
     let id_key = annotations::LOAD_BALANCER_ID.key();
     if state.replaced_failed && service.annotations.contains_key(&*id_key) {
@@ -55,6 +60,20 @@ fn annotate(outcome: &mut LbOutcome, service: &ServiceView, annotation: &Annotat
     if current.is_none_or(|current| **current != *value) {
         outcome.annotations.insert(key, Some(value.into()));
     }
+}
+
+/// Returns the second address of a Service with two address families, or `None` if its load balancer
+/// has only one.
+pub(super) fn second_address(
+    input: &ReconcileInput<'_>,
+    observed: &ObservedLoadBalancer,
+) -> Option<IpAddr> {
+    let second = input.desired.create_settings.second_vip.as_ref()?;
+    observed
+        .addresses()
+        .into_iter()
+        .skip(1)
+        .find(|address| family_of(*address) == second.family)
 }
 
 /// Returns the Service's address according to the sync state.

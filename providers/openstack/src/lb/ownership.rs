@@ -171,6 +171,17 @@ impl ServiceOwnership {
     }
 }
 
+/// Adds tags that a Service requests to tags that lack them. Others stay: somebody else may have set
+/// them.
+pub fn with_requested_tags(mut tags: Vec<String>, requested: &[Box<str>]) -> Vec<String> {
+    for tag in requested {
+        if !tags.iter().any(|existing| **existing == **tag) {
+            tags.push(tag.to_string());
+        }
+    }
+    tags
+}
+
 /// Returns the creation time of a load balancer, or `None` if Octavia does not report it.
 pub fn created_at(load_balancer: &LoadBalancer) -> Option<Timestamp> {
     parse_time(load_balancer.created_at.as_deref()?)

@@ -8,6 +8,7 @@ use openstack_api::octavia::ProvisioningStatus;
 use tokio::time::Instant;
 
 use super::{
+    features::Driver,
     floating_ip_sync, observe,
     plan::recovery::{
         KeepReason, Recovery, RecoveryInput, failover_command, is_serving, plan_recovery,
@@ -251,7 +252,8 @@ impl LoadBalancerReconciler {
             return stop_as_denied(id);
         }
         let is_too_early = is_recent(state.failed_over);
-        if !self.features.failover || is_too_early {
+        let has_failover = !Driver::parse(&load_balancer.provider).is_ovn();
+        if !self.features.failover || !has_failover || is_too_early {
             return stop_in_error(id, "");
         }
         match self.api(op).failover(id, "it is in error").await {

@@ -1,6 +1,6 @@
 //! Reconciles one Service's load balancer: observe, plan, apply.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use ccm_core::provider::{CloudError, ErrorKind, EventType, LbOutcome, Op, Progress, ReadMode};
 use openstack_api::octavia::ProvisioningStatus;
@@ -10,6 +10,7 @@ use super::{
     apply::{self, ApplyResult},
     features::Features,
     floating_ip_sync::{self, ExternalNetworkCache, FloatingIpSync},
+    min_monitor_delay::MinMonitorDelay,
     observe, outcome,
     ownership::{ServiceOwnership, service_ownership},
     plan::{self, PlanInput, PlannedAction, PoolMethod},
@@ -32,6 +33,7 @@ pub(super) struct LoadBalancerReconciler {
     pub(super) client: Client,
     pub(super) settings: LoadBalancerSettings,
     pub(super) features: Features,
+    pub(super) min_monitor_delay: MinMonitorDelay,
     pub(super) cluster: Arc<str>,
     pub(super) sync_states: SyncStateStore,
     pub(super) networks: ExternalNetworkCache,
@@ -154,7 +156,10 @@ impl LoadBalancerReconciler {
         read_mode: ReadMode,
         state: &mut LoadBalancerSyncState,
     ) -> Result<IpAddr, ReconcileStop> {
-        let was_applied = state.last_applied.take().is_some();
+        let was_applied = state
+            .last_applied
+            .take()
+            .is_some_and(|last| last.is_for(input.desired));
         self.observe(op, input, read_mode, state).await?;
         if state.observed.is_none() {
             self.create_load_balancer(op, input, state).await?;
@@ -162,9 +167,10 @@ impl LoadBalancerReconciler {
         self.wait_until_active(op, input, state).await?;
         self.apply_plan(op, input, state, PlanScope::All).await?;
         let address = self.sync_floating_ip(op, input, state).await;
-        // Reported until a sync is complete, and not by later ones.
+        // Reported until a sync of this desired state is complete, and not by later ones.
         if !was_applied {
             report_skipped_floating_ip(op, input, state);
+            report_missing_family(op, input, state);
         }
         address
     }
@@ -295,9 +301,23 @@ impl LoadBalancerReconciler {
                     return Ok(());
                 }
                 state.observed = None;
-                Err(error.into())
+                Err(self.rejection(op, error))
             }
         }
+    }
+
+    /// Converts the error of a change. If Octavia named its minimum delay of health checks, the
+    /// sync starts again after a second, with that delay.
+    pub(super) fn rejection(&self, op: &Op, error: OpenStackError) -> ReconcileStop {
+        let Some(delay) = self.min_monitor_delay.learn(&error) else {
+            return error.into();
+        };
+        let note =
+            format!("health checks of UDP ports are {delay} s apart, which is Octavia's minimum");
+        op.event(EventType::Warning, "LoadBalancerMonitorDelayRaised", &note);
+        CloudError::transient(error.to_string())
+            .with_retry_after(Duration::from_secs(1))
+            .into()
     }
 
     /// Syncs the floating IP and returns the address of the Service.
@@ -416,6 +436,24 @@ fn report_skipped_floating_ip(op: &Op, input: &ReconcileInput<'_>, state: &LoadB
     {
         let note = "the load balancer has an IPv6 address: there is no floating IP for it";
         op.event(EventType::Warning, "LoadBalancerFloatingIPSkipped", note);
+    }
+}
+
+/// Reports that the load balancer has no address of the Service's second family.
+fn report_missing_family(op: &Op, input: &ReconcileInput<'_>, state: &LoadBalancerSyncState) {
+    let Some(observed) = &state.observed else {
+        return;
+    };
+    let Some(second) = &input.desired.create_settings.second_vip else {
+        return;
+    };
+    if outcome::second_address(input, observed).is_none() {
+        let family = format!("{:?}", second.family).replace('V', "IPv");
+        let note = format!(
+            "the load balancer has no {family} address: Octavia adds one only when a load balancer is created, and only \
+             if its network has one {family} subnet or the annotation additional-subnet-id names one"
+        );
+        op.event(EventType::Warning, "LoadBalancerSingleFamily", &note);
     }
 }
 

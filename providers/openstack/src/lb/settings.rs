@@ -52,6 +52,8 @@ pub struct LoadBalancerSettings {
     /// True for drivers that accept one object at a time, with no populated create and no batch
     /// update of members; false by default.
     pub serial_api_calls: bool,
+    /// True when Services may have source ranges that nothing enforces; false by default.
+    pub allow_unenforced_source_ranges: bool,
     /// Time that a load balancer may be busy with one change before a warning is emitted; 323 s by
     /// default.
     pub active_wait_warning: Duration,
@@ -80,6 +82,7 @@ impl Default for LoadBalancerSettings {
             tls_container_ref: Box::default(),
             barbican: true,
             serial_api_calls: false,
+            allow_unenforced_source_ranges: false,
             active_wait_warning: total_poll_delay(config::LoadBalancer::default().wait_steps),
             classes: BTreeMap::new(),
         }
@@ -169,6 +172,7 @@ impl From<&config::LoadBalancer> for LoadBalancerSettings {
             tls_container_ref: config.tls_container.clone().unwrap_or_default(),
             barbican: config.container_store == config::ContainerStore::Barbican,
             serial_api_calls: config.serial_calls,
+            allow_unenforced_source_ranges: config.allow_unenforced_source_ranges,
             active_wait_warning: total_poll_delay(config.wait_steps),
             classes: config
                 .classes

@@ -202,7 +202,10 @@ impl StatusPoller {
             }
             StatusQueryStrategy::ListAll => {
                 let path = ["loadbalancers"];
-                let request = Request::new(Call::LoadBalancerList, &path).query(&[("limit", PAGE)]);
+                let project = api.client.session().project().await?;
+                let mut query = vec![("limit", PAGE)];
+                query.extend(project.as_deref().map(|id| ("project_id", id)));
+                let request = Request::new(Call::LoadBalancerList, &path).query(&query);
                 let (rows, next) = api.client.get_page(api.op, &request, None).await?;
                 self.state.lock().fits_one_page = Some(next.is_none());
                 // A load balancer that cannot be read is read alone, like one that is not listed.

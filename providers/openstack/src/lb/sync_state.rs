@@ -111,8 +111,13 @@ impl LastApplied {
         }
     }
 
+    /// Returns true if this desired state was applied, whatever the backends were.
+    pub(super) fn is_for(&self, desired: &DesiredLoadBalancer) -> bool {
+        *self.desired == *desired
+    }
+
     fn matches(&self, desired: &DesiredLoadBalancer, backends: &[NodeBackend]) -> bool {
-        *self.desired == *desired && self.backends == backends
+        self.is_for(desired) && self.backends == backends
     }
 
     /// Replaces the backends, after only they were applied. Returns `None` if the other parts of
@@ -122,7 +127,7 @@ impl LastApplied {
         desired: &DesiredLoadBalancer,
         backends: &[NodeBackend],
     ) -> Option<Self> {
-        if *self.desired != *desired {
+        if !self.is_for(desired) {
             return None;
         }
         Some(Self { backends: backends.to_vec(), ..self })

@@ -247,9 +247,10 @@ impl CloudProvider for OpenStackProvider {
         &WRITES
     }
 
-    /// Requests every label, because annotations of Services select members by label.
+    /// Requests every label, because annotations of Services select members by label, and the system
+    /// UUID, by which the server of a Node with another name is found.
     fn node_fields(&self) -> NodeFields {
-        NodeFields { all_labels: true, ..NodeFields::default() }
+        NodeFields { all_labels: true, system_uuid: true, ..NodeFields::default() }
     }
 
     /// Registers metrics. Sends no request to the cloud.

@@ -7,7 +7,7 @@ use std::{
 
 use ccm_core::{
     k8s::IpFamily,
-    provider::{CloudError, Op, RouteChange},
+    provider::{CloudError, Op, Progress, RouteChange, UNINITIALIZED_NODE_DELAY},
 };
 use futures::{StreamExt, stream};
 use ipnet::IpNet;
@@ -44,15 +44,23 @@ pub(super) async fn apply(
     routes: &NeutronRoutes,
     op: &Op,
     changes: &[RouteChange],
-) -> Vec<Result<(), CloudError>> {
+) -> Vec<Result<Progress, CloudError>> {
     let mut answers = Vec::with_capacity(changes.len());
     // Operations that can still succeed, by their index in `changes`.
     let mut operations = BTreeMap::new();
     for (index, change) in changes.iter().enumerate() {
+        // A node without addresses is not initialised yet. Its next change repeats this one.
+        if let RouteChange::Create { node, .. } = change
+            && node.addresses.is_empty()
+        {
+            let reason = format!("node {} has no addresses yet", node.name).into();
+            answers.push(Ok(Progress::Pending { after: UNINITIALIZED_NODE_DELAY, reason }));
+            continue;
+        }
         match parse_change(change) {
             Ok(operation) => {
                 operations.insert(index, operation);
-                answers.push(Ok(()));
+                answers.push(Ok(Progress::Done));
             }
             Err(error) => answers.push(Err(error)),
         }
@@ -71,6 +79,7 @@ pub(super) async fn apply(
             for (index, operation) in operations {
                 answers[index] = update_router(routes, op, std::slice::from_ref(&operation))
                     .await
+                    .map(|()| Progress::Done)
                     .map_err(|error| routes.with_router_hint(error));
             }
         }

@@ -25,7 +25,7 @@ use std::{
 use async_trait::async_trait;
 use ccm_core::{
     k8s::NodeView,
-    provider::{CloudError, Op, Route, RouteChange, Routes},
+    provider::{CloudError, Op, Progress, Route, RouteChange, Routes},
 };
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -192,7 +192,7 @@ impl Routes for NeutronRoutes {
         Ok(plan::list_cluster_routes(&router.routes, &owners, &unowned))
     }
 
-    async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {
+    async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<Progress, CloudError>> {
         apply::apply(self, op, changes).await
     }
 }

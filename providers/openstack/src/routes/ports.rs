@@ -11,8 +11,8 @@ use openstack_api::neutron::{AddressPair, PortUpdate};
 
 use super::{NeutronRoutes, plan};
 use crate::{
-    api::neutron::Port,
-    client::{Call, OpenStackError, Request},
+    api::neutron::{Port, PortNetwork},
+    client::{Call, ErrorCause, OpenStackError, Request},
 };
 
 /// Maximum number of addresses in one request. With 50 IPv6 addresses the URL has 4 kB.
@@ -30,7 +30,7 @@ impl NeutronRoutes {
     ) -> Result<BTreeMap<IpAddr, Vec<Port>>, OpenStackError> {
         let router_ports =
             [("device_id", &*self.router), ("fields", "id"), ("fields", "network_id")];
-        let rows: Vec<Port> = self
+        let rows: Vec<PortNetwork> = self
             .client
             .get_all(op, &Request::new(Call::PortList, &["ports"]).query(&router_ports))
             .await?;
@@ -97,13 +97,16 @@ impl NeutronRoutes {
             if port.port_security_enabled == Some(false) {
                 return Ok(());
             }
+            let Some(observed) = port.allowed_address_pairs.as_deref() else {
+                return missing_pairs(&port, add);
+            };
             let mut pairs: Option<Vec<AddressPair>> = None;
             for network in remove.difference(add) {
-                let current = pairs.as_deref().unwrap_or(&port.allowed_address_pairs);
+                let current = pairs.as_deref().unwrap_or(observed);
                 pairs = plan::without_pair(current, *network).or(pairs);
             }
             for network in add {
-                let current = pairs.as_deref().unwrap_or(&port.allowed_address_pairs);
+                let current = pairs.as_deref().unwrap_or(observed);
                 pairs = plan::with_pair(current, *network).or(pairs);
             }
             let Some(pairs) = pairs else { return Ok(()) };
@@ -124,4 +127,14 @@ impl NeutronRoutes {
                 .await?;
         }
     }
+}
+
+/// Result for a port that does not show its address pairs: whatever it has would be lost if pairs
+/// were added. Nothing can be removed.
+fn missing_pairs(port: &Port, add: &BTreeSet<IpNet>) -> Result<(), OpenStackError> {
+    if add.is_empty() {
+        return Ok(());
+    }
+    let message = format!("Neutron does not show the allowed address pairs of port {}", port.id);
+    Err(OpenStackError::new(Call::PortGet, ErrorCause::Input(message.into())))
 }

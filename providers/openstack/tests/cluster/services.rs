@@ -5,11 +5,16 @@ mod table;
 
 use anyhow::Context as _;
 use ccm_testkit::kubelet::NodeSpec;
-use openstack_local::{octavia, state::CloudState};
-use serde_json::{Value, json};
+use openstack_local::api::neutron::{FloatingIpCreate, PortCreate};
+use openstack_local::{neutron, octavia, state::CloudState};
+use serde_json::json;
 
 use self::table::{AnnotationValues, Case};
-use crate::fixture::{ClusterFixture, INTERNAL, full, service};
+use crate::fixture::{
+    ClusterFixture, INTERNAL,
+    cloud::{self, port_in},
+    full, service,
+};
 
 const FLAGS: [&str; 1] = ["--controllers=service"];
 
@@ -81,6 +86,55 @@ pub(crate) async fn one_object_at_a_time_leads_to_the_same_end(
     stage.stop().await
 }
 
+impl AnnotationValues {
+    async fn make(stage: &ClusterFixture) -> anyhow::Result<Self> {
+        let net = &stage.cloud.net;
+        let flavor = stage
+            .cloud
+            .change(|state, _| Ok(octavia::put_flavor(state, "big", "amphora", true)))
+            .await?;
+        let (external, public) = (net.external[0].clone(), net.public[1].clone());
+        let floating = stage.cloud.change(|state, ctx| {
+            let request = FloatingIpCreate {
+                floating_network_id: external,
+                subnet_id: Some(public),
+                description: Some("mine".into()),
+                ..FloatingIpCreate::default()
+            };
+            neutron::floating_ips::create(state, ctx, request)
+        });
+        let floating = floating
+            .await?
+            .floating_ip_address
+            .context("an address")?
+            .to_string();
+        Ok(Self {
+            vips: net.vips.clone(),
+            nodes: net.nodes.clone(),
+            other: net.external[1].clone(),
+            public_b: net.public[1].clone(),
+            flavor,
+            certificates: [reference(stage, "first").await?, reference(stage, "second").await?],
+            floating,
+        })
+    }
+}
+
+async fn reference(stage: &ClusterFixture, name: &str) -> anyhow::Result<String> {
+    Ok(cloud::certificate(&stage.cloud, name).await?.reference)
+}
+
+/// Makes a port for a load balancer.
+async fn port(stage: &ClusterFixture, name: &str) -> anyhow::Result<String> {
+    let net = &stage.cloud.net;
+    let request = PortCreate { name: Some(name.into()), ..port_in(&net.network, &net.vips) };
+    Ok(stage
+        .cloud
+        .change(|state, ctx| neutron::ports::create(state, ctx, request))
+        .await?
+        .id)
+}
+
 async fn play(
     stage: &mut ClusterFixture,
     table: fn(&AnnotationValues) -> Vec<Case>,
@@ -92,14 +146,17 @@ async fn play(
     let cases = table(&places);
     stage.start(&FLAGS).await?;
     for (at, case) in cases.iter().enumerate() {
-        stage.create(&manifest(at, case)).await.context(case.name)?;
+        stage
+            .create(&table::manifest(at, case, service))
+            .await
+            .context(case.name)?;
     }
     let names: Vec<_> = cases.iter().map(|case| case.name).collect();
     stage.served(&names).await?;
     let lines = cases
         .iter()
         .enumerate()
-        .flat_map(|(at, case)| whole(at, case, &case.wanted));
+        .flat_map(|(at, case)| table::whole(at, case, &case.wanted));
     stage
         .holds(&lines.collect::<Vec<_>>())
         .await
@@ -114,7 +171,7 @@ async fn play(
     let lines = cases
         .iter()
         .enumerate()
-        .flat_map(|(at, case)| whole(at, case, &case.then));
+        .flat_map(|(at, case)| table::whole(at, case, &case.then));
     stage
         .holds(&lines.collect::<Vec<_>>())
         .await
@@ -126,51 +183,12 @@ async fn play(
     let left: Vec<_> = cases
         .iter()
         .enumerate()
-        .flat_map(|(at, case)| whole(at, case, &case.left))
+        .flat_map(|(at, case)| table::whole(at, case, &case.left))
         .collect();
     stage
         .settles("the rest is gone", |world| world.same(&nothing.with(&left)))
         .await?;
     stage.stop().await
-}
-
-/// A Service of the table; its ports have node ports of their own.
-fn manifest(at: usize, case: &Case) -> Value {
-    let annotations: Vec<_> = case
-        .annotations
-        .iter()
-        .map(|(key, value)| (*key, value.as_str()))
-        .collect();
-    let mut manifest = service(case.name, &case.ports, &annotations);
-    for (port, (_, number)) in case.ports.iter().enumerate() {
-        manifest["spec"]["ports"][port]["nodePort"] = json!(node_port(at, *number));
-    }
-    for (field, value) in case.spec.as_object().into_iter().flatten() {
-        manifest["spec"][field] = value.clone();
-    }
-    manifest
-}
-
-/// One port has one node port, whatever the protocol.
-fn node_port(at: usize, port: u16) -> usize {
-    30000 + 20 * at + usize::from(port % 20)
-}
-
-/// Lines of a case as the world has them.
-fn whole(at: usize, case: &Case, lines: &[&str]) -> Vec<String> {
-    let owner = format!("default/{}", case.name);
-    let line = |line: &&str| {
-        let (not, line) = line
-            .strip_prefix('!')
-            .map_or(("", *line), |line| ("!", line));
-        let about = if line.starts_with(':') { &owner } else { "" };
-        let line = format!("{not}{about}{}", line.replace("{owner}", &owner));
-        let filled = |line: String, (_, port): &(&str, u16)| {
-            line.replace(&format!("{{{port}}}"), &node_port(at, *port).to_string())
-        };
-        case.ports.iter().fold(line, filled)
-    };
-    lines.iter().map(line).collect()
 }
 
 /// What the status and the annotations of Services say.
@@ -218,7 +236,7 @@ pub(crate) async fn without_a_subnet_others_say_where(
     stage.config.subnet = Some(String::new());
     stage.nodes(1).await?;
     let before = stage.world();
-    let port = table::port(stage, "mine").await?;
+    let port = port(stage, "mine").await?;
     let beside = stage.cloud.beside().await?;
     stage.start(&FLAGS).await?;
     for (at, annotation) in [None, Some(("network-id", &*beside)), Some(("port-id", &*port))]

@@ -6,6 +6,9 @@
 
 mod call_breakpoint;
 #[allow(dead_code, reason = "other suites use the rest")]
+#[path = "../support/commands.rs"]
+mod guides;
+#[allow(dead_code, reason = "other suites use the rest")]
 #[path = "../support/helm.rs"]
 mod helm;
 mod install;

@@ -38,6 +38,8 @@ pub(crate) enum Need {
     Helm,
     /// What containers are made of.
     Containers,
+    /// kubectl, for what people type.
+    Kubectl,
 }
 
 impl Need {
@@ -46,6 +48,11 @@ impl Need {
         match self {
             Self::Go(program) => program.find().err(),
             Self::Helm => helm().err(),
+            Self::Kubectl => std::process::Command::new("kubectl")
+                .args(["version", "--client"])
+                .output()
+                .err()
+                .map(|_| "no kubectl on PATH".to_owned()),
             Self::Containers => ContainerMethod::find().err().map(str::to_owned),
         }
     }

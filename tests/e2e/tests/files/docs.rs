@@ -29,13 +29,14 @@ pub(crate) fn cases() -> Vec<Case> {
 /// Placeholder for what is not filled in yet.
 const OPEN: &str = "PENDING";
 
-fn read(path: impl AsRef<Path>) -> anyhow::Result<String> {
+/// Reads a file of the repository.
+pub(crate) fn read(path: impl AsRef<Path>) -> anyhow::Result<String> {
     let path = root().join(path);
     fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
 }
 
 /// Returns the cells of every row of every table with `columns` columns, headers left out.
-fn rows(text: &str, columns: usize) -> Vec<Vec<&str>> {
+pub(crate) fn rows(text: &str, columns: usize) -> Vec<Vec<&str>> {
     let lines: Vec<_> = text.lines().collect();
     let is_rule = |at: usize| lines.get(at).is_some_and(|line| line.starts_with("|---"));
     let is_row = |at: usize| lines[at].starts_with('|') && !is_rule(at) && !is_rule(at + 1);
@@ -127,7 +128,11 @@ impl Listing {
         };
         if path.starts_with("tests/e2e/tests") || path.starts_with("tests/testkit/tests") {
             Self::Macro
-        } else if path.starts_with("providers") && below_tests(path) {
+        } else if ["providers", "examples", "tests/realcluster"]
+            .iter()
+            .any(|folder| path.starts_with(folder))
+            && below_tests(path)
+        {
             Self::Function { main: path.ends_with("main.rs") }
         } else {
             Self::None
@@ -176,6 +181,12 @@ impl Listing {
 /// They are the same for every page.
 static KNOWN: LazyLock<Result<BTreeSet<String>, String>> =
     LazyLock::new(|| tests_in_the_tree().map_err(|error| format!("{error:#}")));
+
+/// Whether there is a test of this name.
+pub(crate) fn is_test(name: &str) -> anyhow::Result<bool> {
+    let known = KNOWN.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
+    Ok(known.contains(name))
+}
 
 /// Checks the last column of a page: names of tests that exist, or a reason why there is none.
 fn check_tests(page: &str, columns: usize, at_least: usize) -> anyhow::Result<()> {

@@ -10,13 +10,17 @@
 )]
 
 mod chart;
+mod commands;
 mod docs;
+#[path = "../support/commands.rs"]
+mod guides;
 #[allow(dead_code, reason = "other suites use the rest")]
 #[path = "../support/helm.rs"]
 mod helm;
 mod image;
 #[path = "../support/plain.rs"]
 mod plain;
+mod readme;
 
 use std::process::ExitCode;
 
@@ -24,5 +28,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let mut cases = chart::cases();
     cases.extend(image::cases());
     cases.extend(docs::cases());
+    cases.extend(commands::cases());
+    cases.extend(readme::cases());
     plain::main(&libtest_mimic::Arguments::from_args(), cases)
 }

@@ -1,6 +1,7 @@
 //! The demo, as somebody sees it who runs the README's first command.
 
 use std::{
+    collections::BTreeSet,
     ffi::OsString,
     path::{Path, PathBuf},
     time::Duration,
@@ -22,23 +23,25 @@ pub(crate) fn cases() -> Vec<Case> {
         once_shows_everything_and_ends_well,
         it_stays_until_it_is_told_to_end_and_does_not_show_its_token,
         bad_arguments_are_explained,
+        the_recording_and_the_quick_start_show_what_it_prints,
     ];
     cases.extend(needing(kubectl::find().err(), async_cases![kubectl_shows_what_it_made]));
     cases
 }
 
-const LIMIT: Duration = Duration::from_secs(180);
+pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 /// What the demo says when it has shown everything.
-const STAYS: &str = "The controllers run until Ctrl-C";
+pub(crate) const STAYS: &str = "The controllers run until Ctrl-C";
 
-async fn demo(folder: &Path, args: &[&str]) -> Ccm {
+/// Starts the demo.
+pub(crate) async fn demo(folder: &Path, args: &[&str]) -> Ccm {
     let program = Path::new(env!("CARGO_BIN_EXE_ccm-under-test"));
     let args = ["demo"].iter().chain(args).map(OsString::from).collect();
     Ccm::start(program, folder, "demo", args).await.unwrap()
 }
 
 /// What the demo printed behind a word at the start of a line.
-fn said(demo: &Ccm, word: &str) -> PathBuf {
+pub(crate) fn said(demo: &Ccm, word: &str) -> PathBuf {
     let log = demo.log();
     let line = log.lines().find_map(|line| line.strip_prefix(word));
     PathBuf::from(
@@ -106,6 +109,70 @@ async fn it_stays_until_it_is_told_to_end_and_does_not_show_its_token() {
     assert!(status.success(), "{status}: {}", demo.log());
     assert!(!file.exists(), "the kubeconfig goes away with the demo");
     secrets.check("the demo", &demo.log()).unwrap();
+}
+
+/// Numbers differ from run to run, and the order of nodes and Services.
+async fn the_recording_and_the_quick_start_show_what_it_prints() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut demo = demo(folder.path(), &["--once"]).await;
+    assert!(demo.exit(LIMIT).await.unwrap().success(), "{}", demo.log());
+    let log = demo.log();
+    let printed: BTreeSet<_> = log.lines().map(without_numbers).collect();
+
+    let recorded = without_numbers(&text_of(&read("docs/demo.svg")));
+    // Headings, behind the lines about files and addresses.
+    let headings = log
+        .lines()
+        .skip(4)
+        .filter(|line| !line.starts_with(' ') && !line.is_empty());
+    for heading in headings {
+        assert!(
+            recorded.contains(&without_numbers(heading)),
+            "not in docs/demo.svg, which CONTRIBUTING.md says how to make: {heading}\n{recorded}"
+        );
+    }
+
+    let guide = read("docs/start/laptop.md");
+    let shown = guide
+        .split("```text\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next())
+        .unwrap();
+    for line in shown.lines().filter(|line| line.trim() != "...") {
+        assert!(
+            printed.contains(&without_numbers(line)),
+            "docs/start/laptop.md shows what is not printed: {line}\n{printed:#?}"
+        );
+    }
+}
+
+/// The text of XML elements, a space for each tag.
+fn text_of(xml: &str) -> String {
+    let parts = xml
+        .split('<')
+        .map(|part| part.split_once('>').map_or("", |(_, text)| text));
+    let text = parts.collect::<Vec<_>>().join(" ");
+    text.replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&amp;", "&")
+}
+
+/// A line with `#` for each number, and one space between words.
+fn without_numbers(line: &str) -> String {
+    let mut out = String::new();
+    for word in line.split_whitespace() {
+        let mut digits = false;
+        out.push(' ');
+        for c in word.chars() {
+            if !(c.is_ascii_digit() && digits) {
+                out.push(if c.is_ascii_digit() { '#' } else { c });
+            }
+            digits = c.is_ascii_digit();
+        }
+    }
+    out.trim_start().to_owned()
 }
 
 async fn kubectl_shows_what_it_made() {

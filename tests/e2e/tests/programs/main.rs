@@ -8,7 +8,11 @@
     reason = "a test that cannot go on says where"
 )]
 
+mod commands;
 mod demo;
+#[allow(dead_code, reason = "other suites use the rest")]
+#[path = "../support/commands.rs"]
+mod guides;
 mod image;
 mod kubectl;
 #[path = "../support/plain.rs"]
@@ -28,6 +32,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let mut cases = process::cases();
     cases.extend(secrets::cases());
     cases.extend(demo::cases());
+    cases.extend(commands::cases());
     cases.extend(kubectl::cases());
     cases.extend(image::cases());
     plain::main(&arguments, cases)

@@ -61,11 +61,12 @@ impl Helm {
         Ok(text(&output.stdout))
     }
 
-    /// Renders the chart as the release `name` in kube-system.
+    /// Renders the chart as the release `name` in kube-system, without what `helm test` runs.
     pub(crate) fn template(&self, name: &str, args: &[&str]) -> anyhow::Result<String> {
         let chart = chart();
-        let fixed: [&OsStr; 5] = [
+        let fixed: [&OsStr; 6] = [
             "template".as_ref(),
+            "--skip-tests".as_ref(),
             name.as_ref(),
             chart.as_os_str(),
             "--namespace".as_ref(),

@@ -344,7 +344,7 @@ impl Routes for MutantProvider {
         }
     }
 
-    async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {
+    async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<Progress, CloudError>> {
         self.inner
             .routes()
             .expect("the mock has routes")

@@ -173,6 +173,11 @@ fn of_aws(input: &mut Input<'_>, service: &ServiceView, foreign: &ServiceView, k
     let settings = ccm_aws::config::Settings {
         claim_external: input.one_in(2),
         managed_security_groups: input.one_in(2),
+        annotation_dialect: if input.one_in(2) {
+            ccm_aws::config::AnnotationDialect::Upstream
+        } else {
+            ccm_aws::config::AnnotationDialect::Extended
+        },
         ..ccm_aws::config::Settings::default()
     };
     let cluster = Cluster::new("c", false);

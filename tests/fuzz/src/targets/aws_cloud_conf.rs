@@ -19,6 +19,7 @@ pub const WORDS: &[&str] = &[
     "SupportedTopologyInstanceTypePattern = ^p\n",
     "NLBSecurityGroupMode = Managed\n",
     "DefaultLoadBalancerType = nlb\n",
+    "AnnotationDialect = extended\n",
     "DriftCheckInterval = 1h\n",
     "ELBReadQPS = 1.5\n",
     "ELBReadBurst = 10\n",

@@ -34,6 +34,21 @@ pub trait FaultyCloud: Send + Sync + 'static {
     /// checked.
     async fn slow_down(&self, latency: Duration) -> anyhow::Result<bool>;
 
+    /// Makes the cloud complete each change that it accepts only after `time`, and show the earlier
+    /// state until then. Zero ends this. Returns `false`, the default, if the cloud's changes always
+    /// have taken effect when they are answered.
+    async fn complete_after(&self, time: Duration) -> anyhow::Result<bool> {
+        let _ = time;
+        Ok(false)
+    }
+
+    /// Makes the next change that the cloud accepts fail when it would be completed, without
+    /// effect. Called after [`complete_after`](Self::complete_after). Returns `false`, the default,
+    /// if the cloud's accepted changes never fail.
+    async fn fail_next_accepted(&self) -> anyhow::Result<bool> {
+        Ok(false)
+    }
+
     /// Returns true if the cloud's throttling errors carry a retry delay, like
     /// [`InstanceCloud::reports_retry_after`](super::InstanceCloud::reports_retry_after).
     fn reports_retry_after(&self) -> bool {

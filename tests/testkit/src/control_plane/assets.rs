@@ -149,12 +149,16 @@ pub(crate) const AWS_CCM: &str = "aws-cloud-controller-manager";
 pub(crate) const OPENSTACK_CCM: &str = "openstack-cloud-controller-manager";
 /// A Terraform-like sequence on gophercloud, from `tests/openstack-clients/gophercloud`.
 pub(crate) const GOPHERCLOUD: &str = "ccm-gophercloud-sequence";
+/// What holds a pod's namespaces, from `tests/control-plane/kubernetes/pause`.
+pub(crate) const PAUSE: &str = "pause";
+/// A small web server for pods, from `tests/control-plane/kubernetes/web`.
+pub(crate) const WEB: &str = "web";
 /// Prometheus' tool that judges alerts, from `tests/control-plane/promtool`.
 pub(crate) const PROMTOOL: &str = "promtool";
 
 /// Returns the version of `module` in the requirements of a `go.mod` file, without its leading `v`;
 /// empty when it is not there, which the test below excludes for the files that are compiled in.
-fn required_version(go_mod: &str, module: &str) -> String {
+pub(crate) fn required_version(go_mod: &str, module: &str) -> String {
     go_mod
         .lines()
         .map(|line| line.trim().trim_start_matches("require").trim_start())

@@ -102,6 +102,10 @@ pub enum GoProgram {
     /// Applies a Terraform-like sequence with gophercloud, and destroys what it made; see
     /// `tests/openstack-clients/gophercloud`.
     Gophercloud,
+    /// Holds a pod's namespaces; see `tests/control-plane/kubernetes/pause`.
+    Pause,
+    /// A web server for pods; see `tests/control-plane/kubernetes/web`.
+    Web,
     /// Prometheus' tool that judges alerts, of the version that `tests/control-plane/promtool`
     /// pins; see [`promtool`](crate::promtool).
     Promtool,
@@ -127,6 +131,8 @@ impl GoProgram {
             Self::AwsCcm => assets::AWS_CCM,
             Self::OpenstackCcm => assets::OPENSTACK_CCM,
             Self::Gophercloud => assets::GOPHERCLOUD,
+            Self::Pause => assets::PAUSE,
+            Self::Web => assets::WEB,
             Self::Promtool => assets::PROMTOOL,
         }
     }

@@ -44,7 +44,7 @@ pub(crate) struct PlanInput<'a> {
 pub(crate) struct RoutePlan {
     /// The changes, one step per destination, ordered by destination.
     pub(crate) steps: Vec<RouteStep>,
-    /// The changes that are deferred, because they or a deletion before them failed.
+    /// The changes that are deferred, because they or a deletion before them failed or are pending.
     pub(crate) backed_off: Vec<ChangeKey>,
     /// Our nodes that have or had pod CIDRs, ordered by name.
     pub(crate) nodes: Vec<NodePlan>,
@@ -79,7 +79,9 @@ pub(crate) enum PodCidrState {
     Routed,
     /// A step of the plan creates the route to this destination.
     Create(IpNet),
-    /// The creation is deferred.
+    /// The creation or a deletion before it is pending, and is repeated later.
+    Pending,
+    /// The creation is deferred, because it or a deletion before it failed.
     BackedOff,
     /// There will be no route. An event of the Node says why.
     Rejected,
@@ -375,11 +377,17 @@ fn plan_claimed(
     // Create the route once no other route with this destination is left. Upstream lets the
     // creation race with the deletions.
     let is_blocked = is_create_deferred || !deferred.is_empty();
+    let is_pending = |change: &ChangeKey| input.failures.is_pending(change, input.now);
+    let waits = deferred.iter().all(is_pending) && (!is_create_deferred || is_pending(&create));
     plan.backed_off.extend(deferred);
+    if is_blocked && !is_routed {
+        plan.backed_off.push(create);
+    }
     let state = if is_routed {
         PodCidrState::Routed
+    } else if is_blocked && waits {
+        PodCidrState::Pending
     } else if is_blocked {
-        plan.backed_off.push(create);
         PodCidrState::BackedOff
     } else {
         PodCidrState::Create(destination)
@@ -534,13 +542,18 @@ impl NetworkStatus {
 pub(crate) enum CreateResult {
     Created,
     Failed,
+    /// The creation, or a deletion before it, is pending.
+    Pending,
     /// The creation was not attempted, because the process is stopping, or because the cloud is
     /// throttling and the node's first condition can wait.
     Unknown,
 }
 
 /// Returns the status of a node's network, according to its plan and the results of the creations;
-/// `None` if a result is unknown.
+/// `None` if the condition is to stay as it is, because a result is unknown or pending.
+///
+/// An initialised node without the condition gets it while a route is pending, because pods would
+/// be scheduled to it without a route otherwise.
 pub(crate) fn network_status(
     plan: &NodePlan,
     create_result: impl Fn(IpNet) -> CreateResult,
@@ -550,16 +563,24 @@ pub(crate) fn network_status(
     } else {
         NetworkStatus::Ready
     };
+    let mut is_pending = false;
     for state in &plan.cidrs {
         match state {
             PodCidrState::Routed => {}
             PodCidrState::Create(destination) => match create_result(*destination) {
                 CreateResult::Created => {}
                 CreateResult::Failed => network = NetworkStatus::NotReady,
+                CreateResult::Pending => is_pending = true,
                 CreateResult::Unknown => return None,
             },
+            PodCidrState::Pending => is_pending = true,
             PodCidrState::BackedOff | PodCidrState::Rejected => network = NetworkStatus::NotReady,
         }
+    }
+    if is_pending && network == NetworkStatus::Ready {
+        let needs_condition =
+            plan.node.network_unavailable.is_none() && !plan.node.is_uninitialized();
+        return needs_condition.then_some(NetworkStatus::NotReady);
     }
     Some(network)
 }

@@ -2,7 +2,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::{
-    k8s::{AddressType, NodeAddress},
+    k8s::{AddressType, NodeAddress, Taint, TaintEffect, well_known},
     provider::{CloudError, ErrorKind},
 };
 
@@ -58,15 +58,23 @@ struct Case {
 
 impl Case {
     fn plan(&self) -> RoutePlan {
-        plan(&PlanInput {
+        plan(&self.input(&cluster()))
+    }
+
+    fn input<'a>(&'a self, cluster: &'a [IpNet]) -> PlanInput<'a> {
+        PlanInput {
             ours: &self.ours,
             foreign: &self.foreign,
             routes: &self.routes,
-            cluster: &nets(&["10.244.0.0/16", "fd00::/48"]),
+            cluster,
             failures: &self.failures,
             now: Duration::from_secs(100),
-        })
+        }
     }
+}
+
+fn cluster() -> Vec<IpNet> {
+    nets(&["10.244.0.0/16", "fd00::/48"])
 }
 
 /// Changes of a plan, in words.
@@ -416,10 +424,73 @@ fn more_than_half_of_several_routes_is_drastic() {
 }
 
 #[test]
+fn what_is_pending_waits_without_a_verdict() {
+    let mut waiting = case(
+        &[("a", &["10.244.0.0/24"]), ("b", &["10.244.1.0/24"])],
+        &["c 10.244.1.0/24", "d 10.244.2.0/24"],
+    );
+    let now = Duration::from_secs(100);
+    let create = ChangeKey::create(&waiting.ours[0], net("10.244.0.0/24"));
+    let delete = ChangeKey::delete(&waiting.routes[0]);
+    for change in [&create, &delete] {
+        waiting
+            .failures
+            .record_pending(change.clone(), Duration::from_secs(5), "runs", now);
+    }
+    // The creation for `b` follows the deletion of the other route.
+    let planned = waiting.plan();
+    assert_eq!(words(&planned), ["delete d 10.244.2.0/24"]);
+    assert_eq!(planned.backed_off[..2], [create.clone(), delete.clone()]);
+    for node in &planned.nodes {
+        assert_eq!(node.cidrs, [PodCidrState::Pending], "{}", node.node.name);
+    }
+    // A deletion that failed is a verdict.
+    let failed = CloudError::transient("no");
+    waiting.failures.record_failure(delete, &failed, now);
+    assert_eq!(waiting.plan().nodes[1].cidrs, [PodCidrState::BackedOff]);
+    // What has taken too long is one, too.
+    waiting
+        .failures
+        .record_pending(create, Duration::from_secs(1000), "runs", Duration::ZERO);
+    let late = plan(&PlanInput { now: Duration::from_secs(701), ..waiting.input(&cluster()) });
+    assert_eq!(late.nodes[0].cidrs, [PodCidrState::BackedOff]);
+}
+
+/// While a route is pending, only a node that has no condition gets one: pods would be scheduled to
+/// it. One that is not initialised has a taint.
+#[test]
+fn a_pending_route_leaves_the_condition_as_it_is() {
+    let states = [PodCidrState::Pending, PodCidrState::Create(net("10.244.1.0/24"))];
+    let status = |node: &NodeView, state: PodCidrState| {
+        let plan = NodePlan { node: Arc::new(node.clone()), cidrs: vec![state] };
+        network_status(&plan, |_| CreateResult::Pending)
+    };
+    let bare = node("a", &[]);
+    let with_condition = NodeView {
+        network_unavailable: Some(NodeCondition {
+            status: ConditionStatus::False,
+            reason: "RouteCreated".into(),
+        }),
+        ..(*bare).clone()
+    };
+    let taint = Taint {
+        key: well_known::TAINT_UNINITIALIZED.into(),
+        value: "true".into(),
+        effect: TaintEffect::NoSchedule,
+    };
+    let uninitialized = NodeView { taints: [taint].into(), ..(*bare).clone() };
+    for state in states {
+        assert_eq!(status(&bare, state), Some(NetworkStatus::NotReady));
+        assert_eq!(status(&with_condition, state), None);
+        assert_eq!(status(&uninitialized, state), None);
+    }
+}
+
+#[test]
 fn conditions_follow_the_routes() {
     use CreateResult::{Created, Failed, Unknown};
     let (first, second) = (net("10.244.0.0/24"), net("fd00::/64"));
-    let cases: [(&[PodCidrState], [CreateResult; 2], Option<NetworkStatus>); 10] = [
+    let cases: [(&[PodCidrState], [CreateResult; 2], Option<NetworkStatus>); 11] = [
         (&[], [Created, Created], Some(NetworkStatus::NotReady)),
         (&[PodCidrState::Routed], [Failed, Failed], Some(NetworkStatus::Ready)),
         (
@@ -443,6 +514,12 @@ fn conditions_follow_the_routes() {
             Some(NetworkStatus::NotReady),
         ),
         (&[PodCidrState::Create(first), PodCidrState::Create(second)], [Failed, Unknown], None),
+        // The node has no condition yet.
+        (
+            &[PodCidrState::Routed, PodCidrState::Pending],
+            [Created, Created],
+            Some(NetworkStatus::NotReady),
+        ),
         (
             &[PodCidrState::Routed, PodCidrState::BackedOff],
             [Created, Created],

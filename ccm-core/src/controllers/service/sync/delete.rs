@@ -59,7 +59,7 @@ impl ServiceController {
             .await?;
         if let Progress::Pending { after, reason } = progress {
             tracing::debug!(service = %sync.key, ?after, %reason, "load balancer is being deleted");
-            return Ok(self.requeue_pending(sync, after));
+            return Ok(self.requeue_pending(sync, after, &reason));
         }
         sync.state.deleted = true;
         // Remove the finalizer if the Service still exists, and report the deletion.

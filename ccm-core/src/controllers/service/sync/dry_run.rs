@@ -16,9 +16,9 @@ use crate::{
         sync_error::{ServiceOperation, ServiceSyncError},
     },
     k8s::{ServiceView, well_known},
-    provider::{ErrorKind, FieldError, PlannedChange},
+    provider::{ErrorKind, EventType, FieldError, PlannedChange},
     runtime::shadow::{
-        CompareSchedule, Difference, DryRun, DryRunFindings, NONE, NotCompared, ObjectKind,
+        CompareSchedule, Difference, DryRun, DryRunFindings, NONE, NotCompared, Notice, ObjectKind,
     },
 };
 
@@ -26,6 +26,8 @@ use crate::{
 struct ServiceDryRun {
     controller: ServiceController,
     schedule: CompareSchedule<ComparedService>,
+    /// The provider's Warnings about each Service, as of its last comparison.
+    notices: BTreeMap<Arc<str>, Vec<Notice>>,
 }
 
 /// A Service as it was compared, and the fingerprint of its backends then.
@@ -53,7 +55,7 @@ impl ServiceController {
     /// Service with differences is compared again after `settle`.
     pub(crate) fn dry_run(self, settle: Duration) -> Box<dyn DryRun> {
         let schedule = CompareSchedule::new(settle, self.config.verify_period);
-        Box::new(ServiceDryRun { controller: self, schedule })
+        Box::new(ServiceDryRun { controller: self, schedule, notices: BTreeMap::new() })
     }
 }
 
@@ -61,7 +63,11 @@ impl ServiceController {
 impl DryRun for ServiceDryRun {
     async fn compare(&mut self, now: Instant) -> DryRunFindings {
         let due = self.due_services(now).await;
-        let Self { controller, schedule } = self;
+        let Self { controller, schedule, notices } = self;
+        for service in &due {
+            let found = controller.warnings(&service.compared.service);
+            notices.insert(service.key.clone(), found);
+        }
         let controller = &*controller;
         let compare = |due: DueService| async move {
             let result = match due.planned {
@@ -88,17 +94,21 @@ impl DryRun for ServiceDryRun {
                 }
             }
         }
-        schedule.findings("services", now)
+        DryRunFindings {
+            notices: notices.values().flatten().cloned().collect(),
+            ..schedule.findings("services", now)
+        }
     }
 }
 
 impl ServiceDryRun {
     /// Plans every Service, without cloud calls, and returns those that are due for a comparison.
     async fn due_services(&mut self, now: Instant) -> Vec<DueService> {
-        let Self { controller, schedule } = self;
+        let Self { controller, schedule, notices } = self;
         let mut services = controller.services.list();
         services.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
         schedule.retain(|key| controller.services.get(key).is_some());
+        notices.retain(|key, _| controller.services.get(key).is_some());
         let mut due = Vec::new();
         for service in services {
             let key: Arc<str> = service.key().into();
@@ -159,6 +169,28 @@ impl ServiceController {
         });
         let desired = interpreted.and_then(|interpreted| interpreted.load_balancer);
         Ok(PlannedSync { sync, action, desired })
+    }
+
+    /// Returns the provider's Warnings about a Service that needs a load balancer.
+    fn warnings(&self, service: &ServiceView) -> Vec<Notice> {
+        let mut warnings = Vec::new();
+        let Ok(load_balancers) = self.cloud.load_balancers() else {
+            return warnings;
+        };
+        if !self.fields.is_managed(service) {
+            return warnings;
+        }
+        for notice in load_balancers.notices(service) {
+            if notice.kind == EventType::Warning {
+                warnings.push(Notice {
+                    kind: ObjectKind::Service,
+                    object: service.key(),
+                    reason: notice.reason,
+                    note: notice.note.into(),
+                });
+            }
+        }
+        warnings
     }
 
     /// Returns the changes that the planned action would make.

@@ -13,6 +13,7 @@ use super::{
     DeferralScope, DesiredLoadBalancer, ServiceSync, SyncResult, service_ref,
 };
 use crate::{
+    explain::Cause,
     k8s::ServiceView,
     provider::{Backends, Digest, EventType, FieldError, LbSpec},
     telemetry::controller_metrics::ReconcileOutcome as Reconciled,
@@ -60,6 +61,7 @@ impl ServiceController {
                 list.join("; ")
             );
             tracing::warn!(service = %sync.key, error = note, "service is invalid");
+            let note = Cause::ServiceInvalid.with_next_step(&note);
             self.metrics.count(SyncKind::Reject, ServiceOutcome::Done);
             self.ctx.events.event(
                 &service_ref(service),
@@ -92,6 +94,7 @@ impl ServiceController {
             DeferralScope::AllBackends
         };
         sync.defer(now, until, scope);
+        self.record_failed_attempt(sync, error, failures, until);
         // Count and log the failure, and report it to the owner unless that was done before.
         if error.is_failure() {
             self.metrics.count(sync.kind, ServiceOutcome::Failed);
@@ -110,7 +113,11 @@ impl ServiceController {
             };
             if sync.state.last_failure_event != Some(failure) {
                 sync.state.last_failure_event = Some(failure);
-                self.emit_event(sync, EventType::Warning, event.reason, &event.note);
+                let mut note = event.note;
+                if let Some(cause) = error.cause() {
+                    note = cause.with_next_step(&note);
+                }
+                self.emit_event(sync, EventType::Warning, event.reason, &note);
             }
         }
         SyncResult::RequeueAt { at: Some(until), resets_failures: false }
@@ -178,7 +185,8 @@ impl ServiceController {
         let has_no_nodes = matches!(&spec.backends, Backends::Nodes(nodes) if nodes.is_empty());
         if has_no_nodes && !sync.state.reported_no_backends {
             let note = "There are no available nodes for LoadBalancer";
-            self.emit_event(sync, EventType::Warning, "UnAvailableLoadBalancer", note);
+            let note = Cause::NoBackendNodes.with_next_step(note);
+            self.emit_event(sync, EventType::Warning, "UnAvailableLoadBalancer", &note);
         }
         sync.state.reported_no_backends = has_no_nodes;
     }

@@ -6,6 +6,7 @@ mod drift;
 mod dry_run;
 mod ensure;
 mod events;
+mod explain;
 mod service_writes;
 
 use std::{sync::Arc, time::Duration};
@@ -246,7 +247,7 @@ impl ServiceController {
         published?;
         if let Progress::Pending { after, reason } = progress {
             tracing::debug!(service = %sync.key, ?after, %reason, "load balancer is pending");
-            return Ok(self.requeue_pending(sync, after));
+            return Ok(self.requeue_pending(sync, after, &reason));
         }
         self.metrics.count(sync.kind, ServiceOutcome::Done);
         self.report_success(sync, desired, &operation);
@@ -282,14 +283,16 @@ impl ServiceController {
             });
         sync.state.deferred = None;
         sync.state.pending_since = None;
+        sync.state.last_attempt = None;
         sync.state.last_failure_event = None;
     }
 
     /// Defers the goal until the cloud has had time to go on.
-    fn requeue_pending(&self, sync: &mut ServiceSync, after: Duration) -> SyncResult {
+    fn requeue_pending(&self, sync: &mut ServiceSync, after: Duration, reason: &str) -> SyncResult {
         let now = self.now();
         sync.state.pending_since.get_or_insert(now);
         let until = now + after.clamp(*PENDING_DELAY.start(), *PENDING_DELAY.end());
+        self.record_pending(sync, until, reason);
         sync.defer(now, until, DeferralScope::TheseBackends);
         self.metrics.count(sync.kind, ServiceOutcome::Pending);
         sync.reconcile_outcome = Reconciled::Pending;

@@ -38,6 +38,7 @@ impl ServiceController {
         self.publish_status(sync, &desired.service, status.as_ref(), &annotations)
             .await?;
         sync.state.deferred = None;
+        sync.state.last_attempt = None;
         sync.state.last_failure_event = None;
         self.metrics
             .count(SyncKind::PublishStatus, ServiceOutcome::Done);

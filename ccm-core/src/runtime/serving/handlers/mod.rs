@@ -64,8 +64,10 @@ impl Handlers {
         auth_filter: AuthFilter,
         other_routes: Router,
     ) -> prometheus::Result<Router> {
-        let mut paths =
-            vec!["/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz"];
+        let mut paths = vec![
+            "/configz", "/explain", "/flagz", "/healthz", "/livez", "/metrics", "/readyz",
+            "/statusz",
+        ];
         let profiling = self.config.debugging.profiling;
         if profiling {
             paths.insert(1, "/debug");

@@ -225,7 +225,7 @@ async fn zpages_are_text_for_people() {
     assert!(text.contains("\nUp: 1 hr 02 min 03 sec\nBinary version: v1.2.3\n"), "{text}");
     assert!(
         text.contains(
-            "\nPaths: /configz /debug /flagz /healthz /livez /metrics /readyz /statusz\n"
+            "\nPaths: /configz /debug /explain /flagz /healthz /livez /metrics /readyz /statusz\n"
         ),
         "{text}"
     );

@@ -375,9 +375,42 @@ impl Applier<'_> {
         if !group.load_balancers.is_empty() {
             return self.adopt_target_group(key, &create.name).await;
         }
+        if self.adopt_unobserved_group(key, &create.name).await? {
+            return Ok(());
+        }
         self.working_state
             .target_group_created(key, group, &create.tags);
         Ok(())
+    }
+
+    /// Adds what AWS just returned for a new group to the working state as it is, if tags cannot be
+    /// read: it may be an unused group of an earlier sync, which was not observed without them.
+    /// Asks for a new plan if it has targets.
+    async fn adopt_unobserved_group(
+        &mut self,
+        key: ListenerKey,
+        name: &str,
+    ) -> Result<bool, ApplyStop> {
+        let owner = &self.desired.owner;
+        if !self.observer.are_tags_unreadable(self.op, owner) {
+            return Ok(false);
+        }
+        let found = self
+            .observer
+            .target_group_by_name(self.op, owner, name)
+            .await?;
+        let Some(observed) = found else {
+            return Ok(false);
+        };
+        let has_targets = observed
+            .targets
+            .as_ref()
+            .is_some_and(|targets| !targets.is_empty());
+        self.working_state.target_group_adopted(key, observed);
+        if has_targets {
+            return Err(ApplyStop::Replan);
+        }
+        Ok(true)
     }
 
     /// Adds the existing group with this name to the working state, and asks for a new plan. A
@@ -547,6 +580,7 @@ impl Applier<'_> {
             subnets: &subnets,
             instances: self.instances,
             pods: self.pods,
+            is_comparison: false,
         };
         let security_groups = &self.deps.security_groups;
         match sync {

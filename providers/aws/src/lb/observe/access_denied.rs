@@ -51,12 +51,7 @@ impl AccessDeniedCache {
             Ok(value) => return Ok(Some(value)),
             Err(error) => error,
         };
-        // Invalid credentials are an error: they say nothing about permissions.
-        let is_denied_by_policy =
-            ["AccessDenied", "AccessDeniedException", "UnauthorizedOperation"]
-                .iter()
-                .any(|code| error.has_code(code));
-        if !is_denied_by_policy {
+        if !is_denied_by_policy(&error) {
             return Err(error.into());
         }
         let denial = DeniedAction {
@@ -71,7 +66,7 @@ impl AccessDeniedCache {
 
     /// Returns true if a request is known to be denied, and reports that to the Service's owner if
     /// it was not reported before.
-    fn is_denied(&self, op: &Op, owner: &ServiceKey, action: Action) -> bool {
+    pub(super) fn is_denied(&self, op: &Op, owner: &ServiceKey, action: Action) -> bool {
         let note = {
             let mut denials = self.0.lock();
             denials.retain(|_, denial| denial.at.elapsed() < CACHE_TTL);
@@ -88,4 +83,11 @@ impl AccessDeniedCache {
         }
         true
     }
+}
+
+/// Returns true if a policy denies the request. Invalid credentials say nothing about permissions.
+pub(in crate::lb) fn is_denied_by_policy(error: &AwsError) -> bool {
+    ["AccessDenied", "AccessDeniedException", "UnauthorizedOperation"]
+        .iter()
+        .any(|code| error.has_code(code))
 }

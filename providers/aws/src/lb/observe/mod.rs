@@ -25,20 +25,20 @@ use crate::{
             LoadBalancer, TargetGroup, TargetHealth,
         },
     },
-    client::ResponseCache,
+    client::{ResponseCache, reason},
     clock::ago,
     lb::{
         model::{DesiredLoadBalancer, ServiceKey},
         names,
         observe::{
-            access_denied::AccessDeniedCache,
+            access_denied::{AccessDeniedCache, is_denied_by_policy},
             listing::{Listing, ListingCache, is_not_found},
             observed::{
                 ObservedListener, ObservedLoadBalancer, ObservedState, ObservedTargetGroup,
                 RegisteredTargets,
             },
         },
-        ownership::{FoundBy, check_owner},
+        ownership::{FoundBy, check_owner, check_owner_by_name},
     },
     scope::Scope,
 };
@@ -115,7 +115,12 @@ impl Observer {
         let oldest = query
             .changed_at
             .map_or(ago(MAX_LISTING_AGE), |changed| changed.max(ago(MAX_LISTING_AGE)));
-        let listing = self.listings.newer_than(op, oldest).await?;
+        let listing = match self.listings.newer_than(op, oldest).await {
+            Err(error) if are_tags_denied(&error) => {
+                return self.observe(op, query, ReadScope::Full).await;
+            }
+            result => result?,
+        };
         let owned = listing
             .load_balancers
             .iter()
@@ -178,15 +183,22 @@ impl Observer {
                     .map(|listener| listener.resource.arn.as_str().into()),
             );
         }
-        let mut tags = listing::list_tags(&self.scope, op, arns).await?;
-        let mut groups_with_tags = Vec::new();
-        for group in groups {
-            let group_tags = tags.remove(group.arn.as_str());
-            groups_with_tags.push((group, group_tags));
-        }
-        let target_groups = self
-            .keep_owned_groups(op, arn.as_ref(), groups_with_tags, query)
-            .await?;
+        let tags = self.read_tags(op, query.owner, arns).await?;
+        let target_groups = match &tags {
+            Some(tags) => {
+                let mut listed = Vec::new();
+                for group in groups {
+                    let group_tags = tags.get(group.arn.as_str()).cloned();
+                    listed.push((group, group_tags));
+                }
+                self.keep_owned_groups(op, arn.as_ref(), listed, query)
+                    .await?
+            }
+            None => {
+                self.keep_attached_groups(op, query.owner, arn.as_ref(), groups)
+                    .await?
+            }
+        };
         let load_balancer = match found {
             Some(found) => Some(self.owned_load_balancer(query.owner, found, listeners, tags)?),
             None => None,
@@ -221,16 +233,46 @@ impl Observer {
         Ok(groups)
     }
 
-    /// Checks that a load balancer belongs to the Service, and adds its listeners and all tags.
+    /// Returns true if the permission to read tags is known to be missing.
+    pub(in crate::lb) fn are_tags_unreadable(&self, op: &Op, owner: &ServiceKey) -> bool {
+        self.denials.is_denied(op, owner, Action::DescribeElbTags)
+    }
+
+    /// Reads the tags of objects; `None` without the permission for that. Upstream does not need
+    /// it, so that roles made for upstream may lack it.
+    async fn read_tags(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+        arns: Vec<Box<str>>,
+    ) -> Result<Option<HashMap<Box<str>, Tags>>, CloudError> {
+        if arns.is_empty() {
+            return Ok(Some(HashMap::new()));
+        }
+        let read = listing::list_tags(&self.scope, op, arns);
+        self.denials
+            .read(op, owner, Action::DescribeElbTags, read)
+            .await
+    }
+
+    /// Checks that a load balancer belongs to the Service, and adds its listeners and all tags,
+    /// which are `None` if they cannot be read.
     fn owned_load_balancer(
         &self,
         owner: &ServiceKey,
         load_balancer: LoadBalancer,
         listeners: Vec<ObservedListener>,
-        mut tags: HashMap<Box<str>, Tags>,
+        tags: Option<HashMap<Box<str>, Tags>>,
     ) -> Result<ObservedLoadBalancer, CloudError> {
+        let Some(mut tags) = tags else {
+            self.check_load_balancer(owner, &load_balancer, None)?;
+            return Ok(ObservedLoadBalancer {
+                listeners,
+                ..ObservedLoadBalancer::bare(load_balancer)
+            });
+        };
         let own_tags = tags.remove(load_balancer.arn.as_str()).unwrap_or_default();
-        self.check_load_balancer(owner, &load_balancer, &own_tags)?;
+        self.check_load_balancer(owner, &load_balancer, Some(&own_tags))?;
         let mut observed = ObservedLoadBalancer {
             tags: Some(own_tags),
             listeners,
@@ -258,7 +300,19 @@ impl Observer {
         }
         // An existing load balancer may have another name than a new one would get.
         let oldest = query.changed_at.unwrap_or_else(|| ago(RECENT_LISTING_AGE));
-        let listing = self.listings.newer_than(op, oldest).await?;
+        let listing = match self.listings.newer_than(op, oldest).await {
+            // Without tags, a load balancer with another name cannot be told from somebody else's.
+            // There is none if the Service neither requests nor shows one.
+            Err(error) if are_tags_denied(&error) => {
+                let computed_name = names::load_balancer(&query.owner.uid);
+                return if query.hostname.is_none() && query.names == [computed_name] {
+                    Ok(None)
+                } else {
+                    Err(error.into())
+                };
+            }
+            result => result?,
+        };
         let owned = listing
             .load_balancers
             .iter()
@@ -304,13 +358,20 @@ impl Observer {
         let Some(group) = group else {
             return Ok(None);
         };
-        let tags = listing::list_tags(&self.scope, op, vec![group.arn.as_str().into()]).await?;
-        let tags = tags.into_values().next().unwrap_or_default();
-        check_owner(&self.scope.cluster, owner, &tags, FoundBy::GeneratedName)
-            .map_err(|reason| name_taken("target group", name, &reason))?;
+        let tags = self
+            .read_tags(op, owner, vec![group.arn.as_str().into()])
+            .await?
+            .map(|tags| tags.into_values().next().unwrap_or_default());
+        match &tags {
+            Some(tags) => check_owner(&self.scope.cluster, owner, tags, FoundBy::GeneratedName)
+                .map_err(|reason| name_taken("target group", name, &reason))?,
+            // The name has a hash of cluster and Service.
+            None if group.load_balancers.is_empty() => {}
+            None => return Err(owner_unknown("target group", name, "a load balancer uses it")),
+        }
         let targets = self.read_targets(op, &group.arn).await?;
         let attributes = self.read_group_attributes(op, owner, &group.arn).await?;
-        Ok(Some(ObservedTargetGroup { resource: group, tags: Some(tags), attributes, targets }))
+        Ok(Some(ObservedTargetGroup { resource: group, tags, attributes, targets }))
     }
 
     /// Reads the parts that the observed state lacks: attributes, certificates, tags and targets.
@@ -489,22 +550,56 @@ impl Observer {
             let Some(tags) = tags.filter(|tags| self.is_owned(query, tags, found_by)) else {
                 continue;
             };
-            let Some(targets) = self.read_targets(op, &group.arn).await? else {
-                // One of the two responses is outdated. If the group were treated as deleted, it
-                // could be left behind.
-                return Err(CloudError::transient(format!(
-                    "target group {} is listed but was not found",
-                    group.name
-                )));
-            };
-            groups.push(ObservedTargetGroup {
-                resource: group,
-                tags: Some(tags),
-                attributes: None,
-                targets: Some(targets),
-            });
+            groups.push(self.read_group(op, group, Some(tags)).await?);
         }
         Ok(groups)
+    }
+
+    /// Keeps the target groups that only the Service's load balancer uses and that have the
+    /// Service's name prefix, and reads their targets. Their tags cannot be read, so that unused
+    /// groups are left alone.
+    async fn keep_attached_groups(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+        load_balancer: Option<&LoadBalancerArn>,
+        listed: Vec<TargetGroup>,
+    ) -> Result<Vec<ObservedTargetGroup>, CloudError> {
+        let mut groups = Vec::new();
+        let Some(load_balancer) = load_balancer else {
+            return Ok(groups);
+        };
+        let prefix = names::prefix(owner);
+        for group in listed {
+            let is_attached = *group.load_balancers == [load_balancer.clone()];
+            if is_attached && group.name.starts_with(&prefix) {
+                groups.push(self.read_group(op, group, None).await?);
+            }
+        }
+        Ok(groups)
+    }
+
+    /// Reads the targets of a listed target group.
+    async fn read_group(
+        &self,
+        op: &Op,
+        group: TargetGroup,
+        tags: Option<Tags>,
+    ) -> Result<ObservedTargetGroup, CloudError> {
+        let Some(targets) = self.read_targets(op, &group.arn).await? else {
+            // One of the two responses is outdated. If the group were treated as deleted, it could
+            // be left behind.
+            return Err(CloudError::transient(format!(
+                "target group {} is listed but was not found",
+                group.name
+            )));
+        };
+        Ok(ObservedTargetGroup {
+            resource: group,
+            tags,
+            attributes: None,
+            targets: Some(targets),
+        })
     }
 
     /// Reads the targets of a group; `None` if the group does not exist.
@@ -558,12 +653,13 @@ impl Observer {
         check_owner(&self.scope.cluster, query.owner, tags, found_by).is_ok()
     }
 
-    /// Checks that the load balancer is a network load balancer of this VPC and Service.
+    /// Checks that the load balancer is a network load balancer of this VPC and Service. The tags
+    /// are `None` if they cannot be read.
     fn check_load_balancer(
         &self,
         owner: &ServiceKey,
         load_balancer: &LoadBalancer,
-        tags: &Tags,
+        tags: Option<&Tags>,
     ) -> Result<(), CloudError> {
         let name = &load_balancer.name;
         if &*load_balancer.kind != "network" {
@@ -581,9 +677,18 @@ impl Observer {
             return Err(name_taken("load balancer", name, "it is in another VPC"));
         }
         let found_by = FoundBy::by_name(&self.scope.cluster, owner, name);
-        check_owner(&self.scope.cluster, owner, tags, found_by)
-            .map_err(|reason| name_taken("load balancer", name, &reason))
+        match tags {
+            Some(tags) => check_owner(&self.scope.cluster, owner, tags, found_by)
+                .map_err(|reason| name_taken("load balancer", name, &reason)),
+            None => check_owner_by_name(owner, name)
+                .map_err(|reason| owner_unknown("load balancer", name, &reason)),
+        }
     }
+}
+
+/// Returns true if the role may not read tags.
+fn are_tags_denied(error: &AwsError) -> bool {
+    error.action == Some(Action::DescribeElbTags) && is_denied_by_policy(error)
 }
 
 /// Returns the names that a Service's load balancer may have.
@@ -603,6 +708,17 @@ pub(in crate::lb) fn name_taken(kind: &str, name: &str, reason: &str) -> CloudEr
         format!("{kind} {name} exists already and is not this Service's: {reason}"),
     )
     .with_reason("LoadBalancerNotOwned")
+}
+
+/// Returns the error for an object that may be the Service's, which only its tags could tell.
+fn owner_unknown(kind: &str, name: &str, reason: &str) -> CloudError {
+    CloudError::new(
+        ErrorKind::Denied,
+        format!(
+            "whose {kind} {name} is cannot be known without elasticloadbalancing:DescribeTags: {reason}"
+        ),
+    )
+    .with_reason(reason::PERMISSION)
 }
 
 /// Returns the targets that are not draining. A draining target counts as absent, so that it is

@@ -8,6 +8,7 @@
 
 mod action;
 pub mod default_attributes;
+mod kept_settings;
 mod listeners;
 pub mod subnets;
 mod target_groups;
@@ -23,7 +24,7 @@ pub use self::{
     target_groups::differs as health_check_differs,
 };
 use self::{default_attributes::without_defaults, target_groups::TargetGroupPairing};
-use super::model::{DesiredLoadBalancer, Targets};
+use super::model::{DesiredLoadBalancer, Targets, UpdateScope};
 use crate::{
     api::{
         AllocationId, SecurityGroupId, SubnetId, Tags, VpcId,
@@ -62,6 +63,8 @@ pub fn plan(
     input: &PlanInput,
     observed: &ObservedState,
 ) -> Result<Vec<PlannedAction>, CloudError> {
+    let merged = kept_settings::merge(desired, observed);
+    let desired = &*merged;
     let mut planner = Planner { desired, input, observed, actions: Vec::new() };
     match &observed.load_balancer {
         None => planner.create_load_balancer()?,
@@ -284,6 +287,9 @@ impl Planner<'_> {
 
     /// Plans tag changes of existing objects. New objects get their tags at creation.
     fn plan_tags(&mut self) {
+        if self.desired.updates != UpdateScope::All {
+            return;
+        }
         let desired = &self.input.tags;
         let obsolete: BTreeSet<_> = self
             .observed

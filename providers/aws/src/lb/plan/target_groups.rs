@@ -51,6 +51,11 @@ impl ListenerGroupPair<'_> {
         (self.desired.port, self.desired.protocol)
     }
 
+    /// Returns the existing group that the listener keeps or takes over.
+    pub(super) fn observed_group(&self) -> Option<&ObservedTargetGroup> {
+        self.group
+    }
+
     pub(super) fn group(&self) -> TargetGroupRef {
         match self.group {
             Some(observed) => TargetGroupRef::Existing(observed.resource.arn.clone()),
@@ -73,8 +78,10 @@ impl<'a> ListenerGroupPair<'a> {
         let is_used = conflict.is_some_and(|group| kept.contains(&group.resource.arn));
         // A group whose health check cannot be changed serves until a new group with another name
         // replaces it.
-        let is_unmodifiable = conflict
-            .is_some_and(|group| observed.unmodifiable_groups.contains(&group.resource.arn));
+        // One whose tags could not be read is never deleted.
+        let is_unmodifiable = conflict.is_some_and(|group| {
+            group.tags.is_none() || observed.unmodifiable_groups.contains(&group.resource.arn)
+        });
         let max_names = if is_used || is_unmodifiable {
             MAX_NAMES
         } else {
@@ -84,7 +91,7 @@ impl<'a> ListenerGroupPair<'a> {
             .take(max_names)
             .find(|name| observed.group_by_name(name).is_none());
         let name_conflict = if free_name.is_none() && !is_used {
-            conflict
+            conflict.filter(|group| group.tags.is_some())
         } else {
             None
         };
@@ -367,6 +374,10 @@ impl Planner<'_> {
             .collect();
         for group in &self.observed.target_groups {
             let arn = &group.resource.arn;
+            // Without its tags, nothing proves that the group may be deleted.
+            if group.tags.is_none() {
+                continue;
+            }
             if !pairing.kept.contains(arn) && !already_deleted.contains(arn) {
                 self.add(ActionKind::DeleteTargetGroup(arn.clone()), "no listener needs it");
             }

@@ -430,7 +430,8 @@ fn find_possible_groups(
 fn protected(load_balancer: &LoadBalancer, error: &AwsError) -> CloudError {
     let message = format!(
         "load balancer {} has deletion protection that no annotation of the Service requests: \
-         disable it in AWS, or set RemoveDeletionProtection=true in cloud.conf; if the Service's \
+         disable it in AWS, or set RemoveDeletionProtection=true in cloud.conf (without effect \
+         while an annotation says deletion_protection.enabled=true); if the Service's \
          type and class are still the same, deletion_protection.enabled=false in the annotation \
          {} suffices",
         load_balancer.name,

@@ -1,6 +1,7 @@
 //! Reconciles the load balancer of one Service: reads the observed state, plans the differences and
 //! applies the plan.
 
+mod activation;
 pub(in crate::lb) mod delete;
 pub(in crate::lb) mod resolved_targets;
 pub(in crate::lb) mod update_targets;
@@ -26,7 +27,9 @@ use crate::{
     lb::{
         apply::{Applier, ApplyStop, working_state::WorkingState},
         deps::LoadBalancerDeps,
-        model::{DesiredListener, DesiredLoadBalancer, ListenerKey, SubnetChoice, Targets},
+        model::{
+            DesiredListener, DesiredLoadBalancer, ListenerKey, SubnetChoice, Targets, UpdateScope,
+        },
         names,
         observe::{
             LoadBalancerQuery, Observer, ReadScope, names_of,
@@ -70,6 +73,8 @@ pub(in crate::lb) struct ReconcileInput<'a> {
     pub(in crate::lb) backends: &'a Backends,
     /// True if only targets may change, and no security group rules.
     pub(in crate::lb) targets_only: bool,
+    /// The desired state as upstream reads the Service, if more than that is requested.
+    pub(in crate::lb) as_upstream: Option<&'a DesiredLoadBalancer>,
 }
 
 impl LoadBalancerReconciler {
@@ -141,6 +146,10 @@ impl LoadBalancerReconciler {
         state.observed = Some(observed.clone());
         // From here on objects may change, which an older listing does not show.
         state.changed_at = Some(Instant::now());
+
+        check_creation(desired, &observed)?;
+        self.announce_activation(op, input, &observed, &resolved_targets, state)
+            .await?;
 
         // The load balancer's own security groups must exist before it refers to them.
         let existing_groups = observed
@@ -291,7 +300,7 @@ impl LoadBalancerReconciler {
     }
 
     /// Collects the parts of the desired state that depend on the VPC and the cluster. Subnets are
-    /// chosen only for a new load balancer, or if the Service names them.
+    /// chosen only for a new load balancer, or if the Service names them and may change them.
     async fn build_plan_input(
         &self,
         op: &Op,
@@ -300,8 +309,9 @@ impl LoadBalancerReconciler {
         resolved_targets: &ResolvedTargets,
         groups: Vec<SecurityGroupId>,
     ) -> Result<PlanInput, CloudError> {
-        let are_subnets_named = matches!(desired.subnets, SubnetChoice::Named(_));
-        let subnets = if observed.load_balancer.is_none() || are_subnets_named {
+        let may_change = desired.updates == UpdateScope::All
+            && matches!(desired.subnets, SubnetChoice::Named(_));
+        let subnets = if observed.load_balancer.is_none() || may_change {
             let Scope { cluster, settings, .. } = &self.scope;
             let chosen = self
                 .deps
@@ -464,6 +474,36 @@ impl LoadBalancerReconciler {
         self.add_objects_to_clean_up(op, desired, state, &mut observed)
             .await?;
 
+        self.complete_for_shadow(op, desired, &mut observed).await?;
+        check_creation(desired, &observed)?;
+
+        let mut changes = self
+            .planned_changes(op, desired, &observed, &resolved_targets, false)
+            .await?;
+        changes.extend(status_difference(input.service, &observed)?);
+
+        if changes.is_empty() {
+            observed.rules_digest = Some(rules_digest(desired, &resolved_targets.rule_inputs));
+            state.observed = Some(observed);
+            let targets = resolved_targets.targets.clone();
+            record_applied(state, desired, &resolved_targets, targets);
+        } else {
+            state.observed = Some(observed);
+            state.last_applied = None;
+        }
+        Ok(changes)
+    }
+
+    /// Plans all changes in AWS: actions, security groups and their rules. For a comparison, the
+    /// rules that the load balancer is known to need stay as they are.
+    async fn planned_changes(
+        &self,
+        op: &Op,
+        desired: &DesiredLoadBalancer,
+        observed: &ObservedState,
+        resolved_targets: &ResolvedTargets,
+        is_comparison: bool,
+    ) -> Result<Vec<PlannedChange>, CloudError> {
         let existing_groups = observed
             .load_balancer
             .as_ref()
@@ -480,9 +520,9 @@ impl LoadBalancerReconciler {
             Vec::new()
         };
         let plan_input = self
-            .build_plan_input(op, desired, &observed, &resolved_targets, groups)
+            .build_plan_input(op, desired, observed, resolved_targets, groups)
             .await?;
-        let actions = plan::plan(desired, &plan_input, &observed)?;
+        let actions = plan::plan(desired, &plan_input, observed)?;
         let mut changes = frontend.changes;
         changes.extend(
             actions
@@ -490,21 +530,10 @@ impl LoadBalancerReconciler {
                 .filter_map(|action| action.describe(&desired.name)),
         );
         changes.extend(
-            self.plan_rule_changes(op, desired, &observed, &resolved_targets)
+            self.plan_rule_changes(op, desired, observed, resolved_targets, is_comparison)
                 .await?,
         );
-        changes.extend(security_group_deletions(&observed, &plan_input.groups));
-        changes.extend(status_difference(input.service, &observed)?);
-
-        if changes.is_empty() {
-            observed.rules_digest = Some(plan_input.rules_digest);
-            state.observed = Some(observed);
-            let targets = resolved_targets.targets.clone();
-            record_applied(state, desired, &resolved_targets, targets);
-        } else {
-            state.observed = Some(observed);
-            state.last_applied = None;
-        }
+        changes.extend(security_group_deletions(observed, &plan_input.groups));
         Ok(changes)
     }
 
@@ -525,6 +554,24 @@ impl LoadBalancerReconciler {
         Ok(observed)
     }
 
+    /// Reads attributes, certificates and tags of listeners in shadow mode. It compares a Service
+    /// once, and must not miss what the first drift check of an active process would change. The
+    /// comparison after a restart leaves them to that check, because each takes a request.
+    async fn complete_for_shadow(
+        &self,
+        op: &Op,
+        desired: &DesiredLoadBalancer,
+        observed: &mut ObservedState,
+    ) -> Result<(), CloudError> {
+        // The write gate never opens in shadow mode.
+        if op.may_write().is_ok() {
+            return Ok(());
+        }
+        self.observer
+            .read_missing(op, &desired.owner, observed)
+            .await
+    }
+
     /// Plans the security group rules of an existing load balancer.
     async fn plan_rule_changes(
         &self,
@@ -532,6 +579,7 @@ impl LoadBalancerReconciler {
         desired: &DesiredLoadBalancer,
         observed: &ObservedState,
         resolved_targets: &ResolvedTargets,
+        is_comparison: bool,
     ) -> Result<Vec<PlannedChange>, CloudError> {
         let Some(ObservedLoadBalancer { resource: load_balancer, .. }) = &observed.load_balancer
         else {
@@ -551,6 +599,7 @@ impl LoadBalancerReconciler {
             subnets: &subnets,
             instances: &instances,
             pods: &resolved_targets.rule_inputs.pods,
+            is_comparison,
         };
         self.deps
             .security_groups
@@ -567,7 +616,10 @@ fn record_applied(
     targets: Targets,
 ) {
     if let Some(observed) = &mut state.observed {
-        observed.removable_tag_keys = desired.extra_tags.keys().cloned().collect();
+        observed.removable_tag_keys = match desired.updates {
+            UpdateScope::All => desired.extra_tags.keys().cloned().collect(),
+            UpdateScope::AsCloudProviderAws => BTreeSet::new(),
+        };
         observed.unmodifiable_groups.clear();
     }
     state.missing_object = MissingObjectRetries::default();
@@ -580,6 +632,17 @@ fn record_applied(
         .filter(|listener| enables_stickiness(listener))
         .map(DesiredListener::key)
         .collect();
+}
+
+/// Returns the errors in settings of a new load balancer, if there is none yet.
+fn check_creation(
+    desired: &DesiredLoadBalancer,
+    observed: &ObservedState,
+) -> Result<(), CloudError> {
+    if observed.load_balancer.is_some() || desired.creation_errors.is_empty() {
+        return Ok(());
+    }
+    Err(CloudError::invalid_input(desired.creation_errors.join("; ")))
 }
 
 fn enables_stickiness(listener: &DesiredListener) -> bool {

@@ -43,6 +43,7 @@ fn on_nodes(wanted: &DesiredLoadBalancer, lb_groups: &[&str], shared: Option<&st
         subnets: &subnets,
         instances: &[],
         pods: &NO_POD_TARGETS,
+        is_comparison: false,
     };
     let shared = shared.map(SecurityGroupId::from);
     shown(&rules_for_nodes(&e, RuleSourceKind::for_request(&e, shared.as_ref())))

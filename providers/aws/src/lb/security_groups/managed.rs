@@ -18,7 +18,7 @@ use crate::{
     },
     client::with_message,
     lb::{
-        model::{DesiredLoadBalancer, ServiceKey},
+        model::{DesiredLoadBalancer, ServiceKey, UpdateScope},
         names,
         security_groups::desired_rules,
     },
@@ -278,18 +278,25 @@ impl SecurityGroupManager {
     }
 
     /// Returns the tags that a managed group lacks. The Service's own is not required if the group
-    /// has the cluster's tag, because upstream creates groups without it.
+    /// has the cluster's tag, because upstream creates groups without it. Upstream repairs only
+    /// the cluster's tags of a group that exists.
     fn missing_tags(&self, group: &SecurityGroup, desired: &DesiredLoadBalancer) -> Tags {
-        let mut tags = desired.extra_tags.clone();
+        let mut tags = match desired.updates {
+            UpdateScope::All => desired.extra_tags.clone(),
+            UpdateScope::AsCloudProviderAws => Tags::new(),
+        };
         tags.remove(SERVICE_TAG);
         if !self.scope.cluster.has(&group.tags) {
-            tags = self.tags(desired);
+            tags.insert(SERVICE_TAG.into(), desired.owner.key().into());
+            tags.extend(self.scope.cluster.tags());
         }
         let has_cluster_tag = self.scope.cluster.has(&group.tags);
         let cluster_tags = self.scope.cluster.tags();
         tags.retain(|key, value| {
             let is_cluster_tag = has_cluster_tag && cluster_tags.contains_key(key);
-            !is_cluster_tag && group.tags.get(key) != Some(value)
+            let keeps_value =
+                desired.updates == UpdateScope::AsCloudProviderAws && group.tags.contains_key(key);
+            !is_cluster_tag && !keeps_value && group.tags.get(key) != Some(value)
         });
         tags
     }

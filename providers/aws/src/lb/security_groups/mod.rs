@@ -69,6 +69,9 @@ pub struct RuleRequest<'a> {
     pub instances: &'a [InstanceId],
     /// The pods among the targets; empty if instances are the targets.
     pub pods: &'a PodTargets,
+    /// True if the desired state only serves a comparison. What it needs then does not replace what
+    /// the load balancer needs.
+    pub is_comparison: bool,
 }
 
 /// Rules by the group that needs them.
@@ -234,6 +237,11 @@ impl SecurityGroupManager {
             .get(lb_name)
             .cloned()
             .unwrap_or_default()
+    }
+
+    #[cfg(test)]
+    pub(in crate::lb) fn knows_needs_of(&self, lb_name: &str) -> bool {
+        self.needed_rules.lock().contains_key(lb_name)
     }
 
     /// Returns the maximum age of cached rules, unless a caller needs newer ones. The drift check

@@ -211,6 +211,9 @@ impl SecurityGroupManager {
 
     /// Records the rules that a load balancer needs, because others may need the same.
     pub(super) fn record_needed_rules(&self, request: &RuleRequest<'_>, node_rules: &NodeRules) {
+        if request.is_comparison {
+            return;
+        }
         let rules_by_group = node_rules
             .node_groups
             .iter()

@@ -88,6 +88,7 @@ impl Case {
             subnets: &self.subnets,
             instances,
             pods: &NO_POD_TARGETS,
+            is_comparison: false,
         }
     }
 

@@ -87,9 +87,7 @@ fn subnets(reader: &mut SpecReader<'_>) -> SubnetChoice {
         return SubnetChoice::Discover;
     };
     if named.is_empty() {
-        reader
-            .annotations
-            .invalid_value(&a::SUBNETS.definition, "unable to resolve empty subnet slice");
+        reader.invalid_at_creation(&a::SUBNETS.definition, "unable to resolve empty subnet slice");
     }
     SubnetChoice::Named(named.into_iter().map(subnet_name).collect())
 }
@@ -122,11 +120,11 @@ fn allocations(
     let found = reader.annotations.get(&a::ALLOCATIONS).unwrap_or_default();
     if !found.is_empty() && scheme == Scheme::Internal {
         let message = "EIP allocations can only be set for internet facing load balancers";
-        reader.annotations.invalid_value(&key.definition, message);
+        reader.invalid_at_creation(&key.definition, message);
     }
     if let Some((n, m)) = address_count_mismatch(&found, subnets) {
         let message = format!("count of EIP allocations ({n}) and subnets ({m}) must match");
-        reader.annotations.invalid_value(&key.definition, message);
+        reader.invalid_at_creation(&key.definition, message);
     }
     found
 }
@@ -137,14 +135,21 @@ fn private_ipv4(
     subnets: &SubnetChoice,
 ) -> Vec<Ipv4Addr> {
     let key = &a::PRIVATE_IPV4;
-    let mut found = reader.annotations.get(&a::PRIVATE_IPV4).unwrap_or_default();
+    let mut found = match reader.annotations.parse(key) {
+        Some(Ok(found)) => found,
+        Some(Err(message)) => {
+            reader.invalid_at_creation(&key.definition, message);
+            Vec::new()
+        }
+        None => Vec::new(),
+    };
     if !found.is_empty() && scheme == Scheme::InternetFacing {
         let message = "private IPv4 addresses can only be set for internal load balancers";
-        reader.annotations.invalid_value(&key.definition, message);
+        reader.invalid_at_creation(&key.definition, message);
     }
     if let Some((n, m)) = address_count_mismatch(&found, subnets) {
         let message = format!("count of private IPv4 addresses ({n}) and subnets ({m}) must match");
-        reader.annotations.invalid_value(&key.definition, message);
+        reader.invalid_at_creation(&key.definition, message);
     }
     found.sort_unstable();
     found

@@ -11,7 +11,7 @@ use ccm_core::{
 use super::SpecReader;
 use crate::{
     api::elb::{Attributes, ElbProtocol, TargetType},
-    lb::spec::annotations::{self as a, Pairs, boolean},
+    lb::spec::annotations::{self as a, HINT, Pairs, boolean},
 };
 
 const CROSS_ZONE: &str = "load_balancing.cross_zone.enabled";
@@ -99,8 +99,8 @@ pub enum DeletionProtection {
 }
 
 impl DeletionProtection {
-    /// Reads the annotations, even if the Service is invalid.
-    pub fn of(annotations: &BTreeMap<Arc<str>, Arc<str>>) -> Self {
+    /// Reads the annotations in the dialect `extended`, even if the Service is invalid.
+    pub(in crate::lb) fn of(annotations: &BTreeMap<Arc<str>, Arc<str>>) -> Self {
         let Some(text) = annotations.get(&*a::ATTRIBUTES.definition.key()) else {
             return Self::Unspecified;
         };
@@ -176,6 +176,9 @@ impl TargetAttributes {
         let mut errors = Vec::new();
         let mut ports = Vec::new();
         check_targets(&a::TARGET_ATTRIBUTES.definition.key(), &general, &mut errors);
+        if reader.is_upstream() {
+            errors.extend(unsupported_upstream(&general));
+        }
         for (port, pairs) in reader.annotations.each(&a::PORT_TARGET_ATTRIBUTES) {
             let key =
                 format!("{}{port}", a::PORT_TARGET_ATTRIBUTES.definition.key()).into_boxed_str();
@@ -269,10 +272,17 @@ impl TargetAttributes {
             );
         }
         let preserves_client_ip = match found.get(PRESERVE) {
+            // Upstream's rules do not depend on it.
+            Some(_) if reader.is_upstream() => true,
             Some(value) => **value == *"true",
             None => is_udp || reader.target_type == TargetType::Instance,
         };
         TargetGroupAttributes { attributes: found, preserves_client_ip }
+    }
+
+    /// Returns true if a target group's attributes hide the clients' addresses from its targets.
+    pub(in crate::lb) fn hide_clients(attributes: &Attributes) -> bool {
+        has_value(attributes, PRESERVE, "false")
     }
 
     /// Returns true if a target group's attributes enable proxy protocol.
@@ -292,6 +302,22 @@ fn has_value(attributes: &Attributes, key: &str, value: &str) -> bool {
 
 fn invalid(what: &str) -> String {
     format!("error validating target group attributes: {what}")
+}
+
+/// Returns errors for attributes that cloud-provider-aws refuses.
+fn unsupported_upstream(general: &Pairs) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for key in general.keys() {
+        // A name without dot is invalid in both dialects.
+        if key.contains('.') && ![PRESERVE, PROXY].contains(&&**key) {
+            let message = format!(
+                "the attribute \"{key}\" is not supported by the controller or is invalid{HINT}"
+            );
+            let field = a::TARGET_ATTRIBUTES.definition.key();
+            errors.push(FieldError::new(field, invalid(&message)));
+        }
+    }
+    errors
 }
 
 /// Checks attributes of target groups whose valid values are known. AWS checks the others.

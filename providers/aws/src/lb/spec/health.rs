@@ -9,7 +9,8 @@ use crate::{
     api::elb::{HealthCheck, HealthPort, HealthProtocol, TargetType},
     lb::spec::{
         DefaultsSource, SpecReader,
-        annotations::{self as a, AnnotationKey},
+        annotations::{self as a, AnnotationKey, HINT},
+        dialect,
     },
 };
 
@@ -35,12 +36,16 @@ struct HealthCheckDefaults<'a> {
 /// Parses the health check.
 pub(in crate::lb) fn read(reader: &mut SpecReader<'_>) -> HealthCheck {
     // Annotations for protocol, port and path are read even if they are ignored, to report errors.
+    // Upstream reports none for an ignored port.
     let defaults = default_health_check(reader);
     let requested_protocol = reader.annotations.get(&a::HEALTH_PROTOCOL);
-    let requested_port = reader
-        .annotations
-        .get(&a::HEALTH_PORT)
-        .and_then(|text| parse_port(reader, &text));
+    let mut requested_port = None;
+    if !(defaults.fixed && reader.is_upstream()) {
+        requested_port = reader
+            .annotations
+            .get(&a::HEALTH_PORT)
+            .and_then(|text| parse_port(reader, &text));
+    }
     let requested_path = reader.annotations.get(&a::HEALTH_PATH);
     let mut protocol = defaults.protocol;
     let mut port = defaults.port;
@@ -51,7 +56,12 @@ pub(in crate::lb) fn read(reader: &mut SpecReader<'_>) -> HealthCheck {
         path = requested_path.unwrap_or(path);
     }
     let interval = read_in_range(reader, &a::HEALTH_INTERVAL, 5..=300).unwrap_or(defaults.interval);
-    let timeout = read_in_range(reader, &a::HEALTH_TIMEOUT, 2..=120);
+    let timeout = if reader.is_upstream() {
+        dialect::check_timeout(reader);
+        None
+    } else {
+        read_in_range(reader, &a::HEALTH_TIMEOUT, 2..=120)
+    };
     if let Some(timeout) = timeout
         && timeout > interval
     {
@@ -79,8 +89,7 @@ pub(in crate::lb) fn read(reader: &mut SpecReader<'_>) -> HealthCheck {
         timeout: timeout.unwrap_or(default_timeout.min(interval)),
         healthy: read_in_range(reader, &a::HEALTHY_THRESHOLD, 2..=10)
             .unwrap_or(defaults.thresholds),
-        unhealthy: read_in_range(reader, &a::UNHEALTHY_THRESHOLD, 2..=10)
-            .unwrap_or(defaults.thresholds),
+        unhealthy: read_unhealthy_threshold(reader).unwrap_or(defaults.thresholds),
         matcher: if is_http { matcher } else { None },
     }
 }
@@ -146,6 +155,16 @@ fn read_in_range(
     None
 }
 
+/// Parses the unhealthy threshold. Upstream sends it only with others, so that a number which AWS
+/// does not accept may never reach AWS.
+fn read_unhealthy_threshold(reader: &mut SpecReader<'_>) -> Option<u32> {
+    if reader.is_upstream() {
+        reader.annotations.get(&a::UNHEALTHY_THRESHOLD)
+    } else {
+        read_in_range(reader, &a::UNHEALTHY_THRESHOLD, 2..=10)
+    }
+}
+
 /// Parses the port: the traffic port, a number, or the target of a named Service port.
 fn parse_port(reader: &mut SpecReader<'_>, text: &str) -> Option<HealthPort> {
     if text == "traffic-port" {
@@ -154,10 +173,12 @@ fn parse_port(reader: &mut SpecReader<'_>, text: &str) -> Option<HealthPort> {
     if let Ok(number) = text.parse::<NonZeroU16>() {
         return Some(HealthPort::Number(number));
     }
-    let found = if is_port_name(text) {
-        find_named_port(reader, text)
-    } else {
+    let found = if !is_port_name(text) {
         Err(format!("Invalid health check port '{text}'"))
+    } else if reader.is_upstream() {
+        Err(format!("Invalid health check port '{text}'{HINT}"))
+    } else {
+        find_named_port(reader, text)
     };
     match found {
         Ok(port) => Some(HealthPort::Number(port)),

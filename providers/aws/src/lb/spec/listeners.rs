@@ -15,6 +15,7 @@ use crate::{
         names::{self, TargetGroupName},
         spec::{
             Addressing, SpecReader, TargetAttributes, annotations as a,
+            dialect::{self, TlsTexts},
             health::{NO_NODE_PORT, target_port},
             listener_attributes,
         },
@@ -138,16 +139,17 @@ fn take_attributes(
 
 /// Reads the TLS settings, and warns about entries of `ssl-ports` that match no port.
 fn read_tls(reader: &mut SpecReader<'_>) -> TlsAnnotations {
-    let certificates = reader.annotations.get(&a::CERTIFICATES).unwrap_or_default();
-    let ports = reader.annotations.get(&a::TLS_PORTS).unwrap_or_default();
+    let TlsTexts { certificates, ports, is_for_all_ports } = if reader.is_upstream() {
+        dialect::tls_texts(reader)
+    } else {
+        tls_texts(reader)
+    };
     let backend = match reader.annotations.get(&a::BACKEND_PROTOCOL).as_deref() {
         Some("ssl") => ElbProtocol::Tls,
         _ => ElbProtocol::Tcp,
     };
     let policy = reader.annotations.get(&a::TLS_POLICY);
     let alpn = reader.annotations.get(&a::ALPN_POLICY);
-    let is_for_all_ports = ports.is_empty() || ports.iter().any(|port| &**port == "*");
-    let ports: BTreeSet<Box<str>> = ports.into_iter().filter(|port| &**port != "*").collect();
     let unused: Vec<&str> = ports
         .iter()
         .map(|entry| &**entry)
@@ -168,6 +170,16 @@ fn read_tls(reader: &mut SpecReader<'_>) -> TlsAnnotations {
     }
 }
 
+fn tls_texts(reader: &mut SpecReader<'_>) -> TlsTexts {
+    let certificates = reader.annotations.get(&a::CERTIFICATES).unwrap_or_default();
+    let ports = reader.annotations.get(&a::TLS_PORTS).unwrap_or_default();
+    TlsTexts {
+        certificates,
+        is_for_all_ports: ports.is_empty() || ports.iter().any(|port| &**port == "*"),
+        ports: ports.into_iter().filter(|port| &**port != "*").collect(),
+    }
+}
+
 /// Returns true if an entry of `ssl-ports` is the number or name of a TCP port of the Service.
 fn matches_tcp_port(reader: &SpecReader<'_>, entry: &str) -> bool {
     let mut ports = reader.service.ports.iter();
@@ -185,7 +197,8 @@ fn certificates_in_order(found: Vec<Box<str>>) -> Option<Vec<Box<str>>> {
 }
 
 fn matches_port(port: &ServicePort, entry: &str) -> bool {
-    entry.parse() == Ok(port.port.get()) || (!port.name.is_empty() && *port.name == *entry)
+    // Only upstream's reading has empty entries. They name a port without name.
+    entry.parse() == Ok(port.port.get()) || *port.name == *entry
 }
 
 impl TlsAnnotations {
@@ -208,10 +221,11 @@ fn count_tcp_ports(reader: &SpecReader<'_>, number: NonZeroU16) -> usize {
 /// Groups Service ports that share a listener.
 fn group_ports<'a>(reader: &mut SpecReader<'a>, tls: &TlsAnnotations) -> Vec<ListenerPorts<'a>> {
     let may_merge = reader.annotations.get(&a::TCP_UDP).unwrap_or(true);
+    let served = dialect::served_ports(reader);
     let mut ports_by_number: BTreeMap<NonZeroU16, Vec<&ServicePort>> = BTreeMap::new();
     let mut grouped_ports = Vec::new();
     // TLS ports share no listener. The other ports are grouped by number.
-    for port in &*reader.service.ports {
+    for port in served {
         let is_tls = tls.tls.is_some() && tls.is_for(port);
         match port.protocol {
             Protocol::Sctp => {
@@ -356,6 +370,10 @@ fn target_family(
     addressing: &Addressing,
     grouped_ports: &[ListenerPorts<'_>],
 ) -> IpFamily {
+    // Upstream knows only IPv4 targets.
+    if reader.is_upstream() {
+        return IpFamily::V4;
+    }
     let family = reader
         .service
         .ip_families

@@ -7,6 +7,7 @@
 mod addressing;
 pub mod annotations;
 mod attributes;
+mod dialect;
 pub(in crate::lb) mod health;
 pub(in crate::lb) mod listeners;
 mod notices;
@@ -24,11 +25,13 @@ use ccm_core::{
     provider::{EventType, FieldError, LabelRequirement, ServiceNotice},
 };
 
-use self::annotations::AnnotationReader;
-use super::model::{DesiredLoadBalancer, ServiceKey};
+pub(super) use self::dialect::{deletion_protection, upstream_reading};
+
+use self::annotations::{Annotation, AnnotationReader};
+use super::model::{DesiredLoadBalancer, ServiceKey, UpdateScope};
 use crate::{
     api::{Tags, elb::TargetType},
-    config::{DefaultType, Settings},
+    config::{AnnotationDialect, DefaultType, Settings},
     ownership_tags::{self, Cluster},
 };
 
@@ -80,10 +83,13 @@ pub(super) struct SpecReader<'a> {
     pub(super) settings: &'a Settings,
     pub(super) cluster: &'a Cluster,
     pub(super) defaults_source: DefaultsSource,
+    pub(super) dialect: AnnotationDialect,
     pub(super) target_type: TargetType,
     pub(super) owner: ServiceKey,
     pub(super) annotations: AnnotationReader<'a>,
     pub(super) notices: Vec<ServiceNotice>,
+    /// See [`DesiredLoadBalancer::creation_errors`].
+    pub(super) creation_errors: Vec<Box<str>>,
 }
 
 impl SpecReader<'_> {
@@ -92,6 +98,27 @@ impl SpecReader<'_> {
         self.notices
             .push(ServiceNotice { kind: EventType::Warning, reason, note: note.into() });
     }
+
+    /// Returns true if annotations are read as cloud-provider-aws reads them.
+    pub(super) fn is_upstream(&self) -> bool {
+        self.dialect == AnnotationDialect::Upstream
+    }
+
+    /// Adds an error for a setting that cloud-provider-aws reads only when it creates a load
+    /// balancer. In its dialect, the error does not concern an existing one.
+    pub(super) fn invalid_at_creation(
+        &mut self,
+        annotation: &Annotation,
+        message: impl Into<Box<str>>,
+    ) {
+        let message = message.into();
+        if self.is_upstream() {
+            let error = format!("{}: {message}", annotation.key());
+            self.creation_errors.push(error.into());
+        } else {
+            self.annotations.invalid_value(annotation, message);
+        }
+    }
 }
 
 /// Parses a Service.
@@ -99,7 +126,13 @@ pub fn parse(service: &ServiceView, settings: &Settings, cluster: &Cluster) -> P
     let status_looks_classic = hostnames(service).any(is_classic_hostname);
     match service_ownership(service, settings) {
         ServiceOwnership::Ours(defaults_source) => {
-            let parsed = parse_managed(service, settings, cluster, defaults_source);
+            let dialect = dialect::of(service, settings, defaults_source);
+            let mut parsed = parse_managed(service, settings, cluster, defaults_source, dialect);
+            if dialect == AnnotationDialect::Upstream {
+                parsed
+                    .notices
+                    .extend(dialect::dormant_annotations(service, settings, cluster));
+            }
             let (spec, tolerant) = match parsed.desired {
                 Some(desired) if parsed.errors.is_empty() => (ServiceSpec::Nlb(desired), None),
                 desired => (ServiceSpec::Invalid(parsed.errors), desired),
@@ -118,8 +151,9 @@ pub fn parse(service: &ServiceView, settings: &Settings, cluster: &Cluster) -> P
             notices: notice.into_iter().collect(),
         },
         ServiceOwnership::Invalid(errors) => {
-            let parsed =
-                parse_managed(service, settings, cluster, DefaultsSource::CloudProviderAws);
+            let defaults_source = DefaultsSource::CloudProviderAws;
+            let dialect = dialect::of(service, settings, defaults_source);
+            let parsed = parse_managed(service, settings, cluster, defaults_source, dialect);
             ParsedService {
                 spec: ServiceSpec::Invalid(errors),
                 status_looks_classic,
@@ -131,6 +165,7 @@ pub fn parse(service: &ServiceView, settings: &Settings, cluster: &Cluster) -> P
 }
 
 /// A Service that was parsed as one that requests a Network Load Balancer from us.
+#[derive(Debug, PartialEq)]
 struct ManagedService {
     /// The desired state, with harmless values in place of invalid ones. `None` only if there are
     /// errors.
@@ -139,15 +174,16 @@ struct ManagedService {
     notices: Vec<ServiceNotice>,
 }
 
-/// Parses a Service as one that requests a Network Load Balancer from us, with these defaults.
-/// Parses all of it, whatever errors there are.
+/// Parses a Service as one that requests a Network Load Balancer from us, with these defaults and in
+/// this dialect. Parses all of it, whatever errors there are.
 fn parse_managed(
     service: &ServiceView,
     settings: &Settings,
     cluster: &Cluster,
     defaults_source: DefaultsSource,
+    dialect: AnnotationDialect,
 ) -> ManagedService {
-    let mut annotations = AnnotationReader::new(service);
+    let mut annotations = AnnotationReader::new(service, dialect);
     let kind = annotations.get(&annotations::TYPE);
     let requested_type = annotations.get(&annotations::TARGET_TYPE);
     let target_type = if kind.as_deref() == Some("nlb-ip") {
@@ -165,11 +201,14 @@ fn parse_managed(
         settings,
         cluster,
         defaults_source,
+        dialect,
         target_type,
         owner,
         annotations,
         notices: Vec::new(),
+        creation_errors: Vec::new(),
     };
+    dialect::warn_if_unknown(&mut reader);
     let desired = parse_desired(&mut reader).map(Box::new);
     notices::ignored_annotations(&mut reader);
     ManagedService {
@@ -188,6 +227,7 @@ fn parse_desired(reader: &mut SpecReader<'_>) -> Option<DesiredLoadBalancer> {
     let sources = security_groups::source_ranges(reader, placement.ip_address_type);
     let (security, sources) = security_groups::read(reader, sources);
     let attributes = attributes::of_load_balancer(reader);
+    let extra_tags = extra_tags(reader);
     let desired = DesiredLoadBalancer {
         name: placement.name(reader),
         owner: reader.owner.clone(),
@@ -202,10 +242,16 @@ fn parse_desired(reader: &mut SpecReader<'_>) -> Option<DesiredLoadBalancer> {
         listeners,
         attributes: attributes.attributes,
         deletion_protection: attributes.deletion_protection,
-        extra_tags: extra_tags(reader),
+        extra_tags,
         sources,
         node_labels: node_labels(reader),
         target_type: reader.target_type,
+        updates: if reader.is_upstream() {
+            UpdateScope::AsCloudProviderAws
+        } else {
+            UpdateScope::All
+        },
+        creation_errors: std::mem::take(&mut reader.creation_errors),
     };
     notices::unenforced_source_ranges(reader, &desired);
     notices::proxy_protocol_on_health_checks(reader, &desired);
@@ -230,6 +276,9 @@ fn reject_unsupported(reader: &mut SpecReader<'_>) {
             &annotations::MULTI_CLUSTER.definition,
             "target groups of several clusters are not supported",
         );
+    }
+    if reader.is_upstream() {
+        dialect::reject_unsupported(reader);
     }
     if reader
         .service
@@ -273,7 +322,7 @@ fn extra_tags(reader: &mut SpecReader<'_>) -> Tags {
         } else {
             continue;
         };
-        reader.annotations.invalid_value(
+        reader.invalid_at_creation(
             &annotations::TAGS.definition,
             format!("tag {key:?} is not possible in AWS: {problem}"),
         );
@@ -294,7 +343,8 @@ fn node_labels(reader: &mut SpecReader<'_>) -> Vec<LabelRequirement> {
 /// Returns the nodes that a Service selects, even if it is invalid; all nodes if the annotation is
 /// invalid.
 pub fn node_requirements_of(service: &ServiceView) -> Vec<LabelRequirement> {
-    node_requirements(&mut AnnotationReader::new(service))
+    // Both dialects read them in the same way.
+    node_requirements(&mut AnnotationReader::new(service, AnnotationDialect::Upstream))
 }
 
 fn node_requirements(reader: &mut AnnotationReader<'_>) -> Vec<LabelRequirement> {

@@ -45,10 +45,10 @@ pub(super) fn unenforced_source_ranges(reader: &mut SpecReader<'_>, desired: &De
     if !sources.restricts(&[]) {
         return;
     }
-    let hidden_clients = desired
-        .listeners
-        .iter()
-        .find(|listener| !listener.target_group.preserves_client_ip);
+    let hidden_clients = desired.listeners.iter().find(|listener| {
+        let group = &listener.target_group;
+        !group.preserves_client_ip || TargetAttributes::hide_clients(&group.attributes)
+    });
     let reason = match (&desired.security.groups, hidden_clients) {
         (SecurityGroupChoice::Given(_), _) => {
             "the load balancer has security groups of its own, whose rules are left alone".to_owned()

@@ -37,7 +37,14 @@ pub(super) fn source_ranges(
             .filter(|network| IpFamily::of(network) == IpFamily::V6)
         {
             let message = format!("unsupported v6 cidr {network} when lb is not dualstack");
-            reader.annotations.add_error(field.clone(), message);
+            // Upstream accepts it where no rule is made of it.
+            let is_used = !reader.settings.disable_security_group_ingress
+                || reader.settings.managed_security_groups;
+            if is_used || !reader.is_upstream() {
+                reader.annotations.add_error(field.clone(), message);
+            } else {
+                reader.warn("SourceRangesNotEnforced", format!("{field}: {message}"));
+            }
         }
     }
     // Without source ranges, all clients may connect.

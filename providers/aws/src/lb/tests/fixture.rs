@@ -8,8 +8,8 @@ use ccm_core::{
         ServicePort, ServiceView, SlicePort, well_known,
     },
     provider::{
-        Backends, CloudError, EventSink, EventType, LbOutcome, LbRef, LbSpec, LoadBalancers, Op,
-        PlannedChange, Progress, ReadMode, SourceRanges,
+        BackendKind, Backends, CloudError, EventSink, EventType, LbOutcome, LbRef, LbSpec,
+        LoadBalancers, Op, PlannedChange, Progress, ReadMode, ServiceInterpretation, SourceRanges,
     },
     write_gate::WriteGate,
 };
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api::InstanceId,
     client::Client,
-    config::{DefaultType, Limits, Settings},
+    config::{AnnotationDialect, DefaultType, Limits, Settings},
     fake::{CLUSTER, FakeAws, FakeCluster},
     instances::InstanceCache,
     lb::{NetworkLoadBalancers, spec::annotations::PREFIX},
@@ -58,9 +58,15 @@ impl Fixture {
         Self::with(nodes, Settings::default())
     }
 
-    /// A process that makes a network load balancer where a Service does not say what it wants.
+    /// A process that makes a network load balancer where a Service does not say what it wants, and
+    /// reads all annotations.
     pub(crate) fn with(nodes: usize, settings: Settings) -> Self {
-        Self::configured(nodes, Settings { default_type: DefaultType::Nlb, ..settings })
+        let settings = Settings {
+            default_type: DefaultType::Nlb,
+            annotation_dialect: AnnotationDialect::Extended,
+            ..settings
+        };
+        Self::configured(nodes, settings)
     }
 
     /// A process with exactly these settings.
@@ -129,6 +135,12 @@ impl Fixture {
         }
     }
 
+    /// Ends this process and starts another with other settings.
+    pub(super) fn restart_with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
+        self.restart()
+    }
+
     pub(super) fn add_node(&mut self) -> InstanceId {
         let id = self.world.add_node();
         self.nodes.push(node(&id));
@@ -161,14 +173,18 @@ impl Fixture {
             cluster: CLUSTER.into(),
             service: Arc::new(service.clone()),
             sources: SourceRanges::of(service).unwrap_or(SourceRanges::Only(Vec::new())),
-            backends: match service
-                .annotations
-                .get(&*format!("{PREFIX}nlb-target-type"))
-                .map(|kind| &**kind)
-            {
-                Some("ip") => Backends::Endpoints(self.pods.clone()),
+            backends: match self.backend_kind(service) {
+                Some(BackendKind::Endpoints) => Backends::Endpoints(self.pods.clone()),
                 _ => Backends::Nodes(self.nodes.clone()),
             },
+        }
+    }
+
+    /// The kind of backends that the framework would pass.
+    fn backend_kind(&self, service: &ServiceView) -> Option<BackendKind> {
+        match self.balancers.interpret(service) {
+            ServiceInterpretation::Valid { backends, .. } => Some(backends),
+            _ => self.balancers.backends_of_invalid(service),
         }
     }
 
@@ -210,6 +226,13 @@ impl Fixture {
         service: &ServiceView,
     ) -> Result<Vec<PlannedChange>, CloudError> {
         self.balancers.plan(&self.op(), &self.spec(service)).await
+    }
+
+    /// The comparison of shadow mode, in which nothing may be written.
+    pub(super) async fn plan_in_shadow(&self, service: &ServiceView) -> Vec<PlannedChange> {
+        let op = Op::new(CLUSTER, CancellationToken::new(), WriteGate::always_closed())
+            .with_events(self.events.clone());
+        self.balancers.plan(&op, &self.spec(service)).await.unwrap()
     }
 
     pub(super) async fn delete(&self, service: &ServiceView) -> Result<Progress, CloudError> {

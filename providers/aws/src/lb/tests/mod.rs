@@ -4,6 +4,8 @@ mod behaviour;
 mod classic;
 mod counts;
 mod deletion;
+mod denied_tags;
+mod dialects;
 mod disowned;
 pub(crate) mod fixture;
 mod matrix;

@@ -167,12 +167,10 @@ async fn a_target_group_that_only_our_balancer_uses_is_ours_by_the_tag_of_the_cl
     same(&rig, &before, "deleted");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_target_group_that_is_nobodys_stays_although_it_is_called_like_ours() {
-    let rig = Fixture::new(1);
-    let web = service("web", &[80]);
-    let create = CreateTargetGroup {
-        name: "k8s-default-web-0123456789".into(),
+/// A target group that somebody creates.
+pub(super) fn target_group(rig: &Fixture, name: &str) -> CreateTargetGroup {
+    CreateTargetGroup {
+        name: name.into(),
         protocol: ElbProtocol::Tcp,
         port: 80.try_into().unwrap(),
         vpc: rig.world.vpc.clone(),
@@ -189,7 +187,14 @@ async fn a_target_group_that_is_nobodys_stays_although_it_is_called_like_ours() 
             matcher: None,
         },
         tags: [(OWNED.0.into(), OWNED.1.into())].into(),
-    };
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_group_that_is_nobodys_stays_although_it_is_called_like_ours() {
+    let rig = Fixture::new(1);
+    let web = service("web", &[80]);
+    let create = target_group(&rig, "k8s-default-web-0123456789");
     rig.aws.ask(create).await.unwrap();
     let before = rig.aws.snapshot();
     rig.settle(&web).await;

@@ -185,6 +185,9 @@ async fn each_change_has_its_own_answer() {
         "done".to_owned(),
     ];
     assert_eq!(answers.iter().map(text).collect::<Vec<_>>(), expected);
+    // A node that is not initialised yet is no failure.
+    let young = rig.routes.apply(&rig.op, &[change((3, &nodes[3]))]).await;
+    assert!(matches!(young[..], [Ok(Progress::Pending { .. })]), "{young:?}");
 }
 
 #[tokio::test(start_paused = true)]

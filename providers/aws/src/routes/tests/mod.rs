@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 use ccm_core::{
     k8s::NodeView,
-    provider::{CloudError, ErrorKind, Op, Route, RouteChange, Routes},
+    provider::{CloudError, ErrorKind, Op, Progress, Route, RouteChange, Routes},
     write_gate::WriteGate,
 };
 use ipnet::IpNet;
@@ -90,8 +90,17 @@ impl Fixture {
         self.routes.list(&self.op, &self.nodes).await
     }
 
+    /// Applies changes. One that is pending is a transient error.
     async fn apply(&self, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {
-        self.routes.apply(&self.op, changes).await
+        let answers = self.routes.apply(&self.op, changes).await;
+        let done = |progress| match progress {
+            Progress::Done => Ok(()),
+            Progress::Pending { reason, .. } => Err(CloudError::transient(reason)),
+        };
+        answers
+            .into_iter()
+            .map(|answer| answer.and_then(done))
+            .collect()
     }
 
     /// Creates the route of a node.

@@ -107,7 +107,7 @@ pub(crate) async fn a_kill_at_any_change_leads_to_the_same_end(
 
 /// Makes the cluster; returns what is there after each step in peace.
 async fn begin(stage: &mut ClusterFixture<'_>) -> anyhow::Result<Vec<AccountSnapshot>> {
-    stage.config = "DefaultLoadBalancerType = nlb\nNLBSecurityGroupMode = Managed\n".into();
+    stage.config = "DefaultLoadBalancerType = nlb\nAnnotationDialect = extended\nNLBSecurityGroupMode = Managed\n".into();
     stage.nodes(2).await?;
     let nothing = stage.world().await?;
     let peace = in_peace(stage).await.context("in peace")?;

@@ -10,7 +10,7 @@ const FLAGS: [&str; 1] = ["--controllers=service"];
 const CREATE: &str = "CreateLoadBalancer";
 
 async fn begin(stage: &mut ClusterFixture<'_>) -> anyhow::Result<()> {
-    stage.config = "DefaultLoadBalancerType = nlb\n".into();
+    stage.config = "DefaultLoadBalancerType = nlb\nAnnotationDialect = extended\n".into();
     stage.nodes(1).await?;
     stage.start(&FLAGS).await?;
     Ok(())
@@ -170,7 +170,7 @@ pub(crate) async fn refusals_of_aws_are_told_and_heal(
 pub(crate) async fn no_credential_is_shown_at_any_verbosity(
     stage: &mut ClusterFixture<'_>,
 ) -> anyhow::Result<()> {
-    stage.config = "DefaultLoadBalancerType = nlb\n".into();
+    stage.config = "DefaultLoadBalancerType = nlb\nAnnotationDialect = extended\n".into();
     stage.nodes(1).await?;
     for (name, format) in [("text", "--logging-format=text"), ("json", "--logging-format=json")] {
         stage.start(&[FLAGS[0], "--v=10", format]).await?;

@@ -14,7 +14,7 @@ const FLAGS: [&str; 1] = ["--controllers=service"];
 pub(crate) async fn what_was_leaked_is_found_and_deleted(
     stage: &mut ClusterFixture<'_>,
 ) -> anyhow::Result<()> {
-    stage.config = "DefaultLoadBalancerType = nlb\nNLBSecurityGroupMode = Managed\n".into();
+    stage.config = "DefaultLoadBalancerType = nlb\nAnnotationDialect = extended\nNLBSecurityGroupMode = Managed\n".into();
     stage.nodes(1).await?;
     let nothing = stage.world().await?;
     stage.start(&FLAGS).await?;

@@ -180,7 +180,7 @@ async fn journey(
     gives: Option<CredentialSource>,
 ) -> anyhow::Result<()> {
     add(stage);
-    stage.config += "DefaultLoadBalancerType = nlb\n";
+    stage.config += "DefaultLoadBalancerType = nlb\nAnnotationDialect = extended\n";
     stage.nodes(1).await?;
     let are_given = gives.is_some();
     let refuses = gives.and_then(|giver| {
@@ -350,7 +350,7 @@ pub(crate) async fn a_file_with_keys_that_cannot_be_read_is_not_shown(
 /// Asks for a Service that nobody can make without credentials, and waits until it is told why not.
 async fn not_synced(stage: &mut ClusterFixture<'_>, why: &'static str) -> anyhow::Result<()> {
     add(stage);
-    stage.config = "DefaultLoadBalancerType = nlb\n".into();
+    stage.config = "DefaultLoadBalancerType = nlb\nAnnotationDialect = extended\n".into();
     stage.nodes(1).await?;
     stage.start(&FLAGS).await?;
     stage.create(&service("web", &[("TCP", 80)], &[])).await?;

@@ -18,7 +18,7 @@ const FLAGS: [&str; 1] = ["--controllers=service"];
 pub(crate) async fn each_annotation_has_its_effect(
     stage: &mut ClusterFixture<'_>,
 ) -> anyhow::Result<()> {
-    stage.config = "DefaultLoadBalancerType = nlb\n".into();
+    stage.config = "DefaultLoadBalancerType = nlb\nAnnotationDialect = extended\n".into();
     play(stage, table::plain).await
 }
 
@@ -27,7 +27,7 @@ pub(crate) async fn each_annotation_has_its_effect(
 pub(crate) async fn security_groups_follow_the_annotations(
     stage: &mut ClusterFixture<'_>,
 ) -> anyhow::Result<()> {
-    stage.config = "DefaultLoadBalancerType = nlb\nNLBSecurityGroupMode = Managed\n".into();
+    stage.config = "DefaultLoadBalancerType = nlb\nAnnotationDialect = extended\nNLBSecurityGroupMode = Managed\n".into();
     play(stage, table::managed).await
 }
 

@@ -39,10 +39,19 @@ fn excuses(suite: &str) -> &'static [(&'static str, &'static str)] {
                 "moto makes a route to a terminated instance, which AWS refuses",
             ),
             ("retry-after", AWS_NAMES_NO_PAUSE),
+            ("slow-change", DONE_WHEN_ANSWERED),
+            ("late-failure", DONE_WHEN_ANSWERED),
         ],
-        _ => &[("retry-after", AWS_NAMES_NO_PAUSE)],
+        _ => &[
+            ("retry-after", AWS_NAMES_NO_PAUSE),
+            ("slow-change", DONE_WHEN_ANSWERED),
+            ("late-failure", DONE_WHEN_ANSWERED),
+        ],
     }
 }
+
+/// Only new load balancers are pending, which another rule covers.
+const DONE_WHEN_ANSWERED: &str = "AWS answers a change when it is accepted for good";
 
 /// The provider's own pauses are covered by
 /// `what_is_throttled_is_sent_again_and_slows_its_kind_down`.

@@ -4,7 +4,7 @@
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 use url::Url;
@@ -29,6 +29,8 @@ impl Microversion {
     pub const FLAVORS: Self = Self(2, 47);
     /// Lists contain servers in a cell that is down, with status `UNKNOWN`.
     pub const DOWN_CELLS: Self = Self(2, 69);
+    /// Servers show their host name to everybody.
+    pub const HOST_NAMES: Self = Self(2, 90);
 }
 
 impl fmt::Display for Microversion {
@@ -46,6 +48,11 @@ impl Microversion {
 /// A version of Octavia's API, such as 2.27.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OctaviaVersion(pub u16, pub u16);
+
+impl OctaviaVersion {
+    /// Every Octavia supports this one. It has no optional features.
+    pub const BASE: Self = Self(2, 0);
+}
 
 impl fmt::Display for OctaviaVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -164,7 +171,15 @@ impl Session {
 
     async fn discover_octavia(&self, endpoint: &Url) -> Result<OctaviaVersion, OpenStackError> {
         let url = with_slash(&catalog::split(endpoint).0);
-        let versions = self.document(Call::VersionList, &url).await?;
+        let Some(versions) = self.document(Call::VersionList, &url).await? else {
+            let url = display_url(&url);
+            tracing::warn!(
+                url,
+                "Octavia does not allow its versions to be listed, using no optional features: \
+                 no tags, timeouts, flavors and availability zones"
+            );
+            return Ok(OctaviaVersion::BASE);
+        };
         match versions.iter().filter_map(Version::number).max() {
             Some((major, minor)) => Ok(OctaviaVersion(major, minor)),
             None => Err(version_error(
@@ -190,11 +205,18 @@ impl Session {
         {
             segments.pop_if_empty().push(segment).push("");
         }
-        let versions = self.document(Call::ComputeVersionGet, &url).await?;
-        let configured = base
-            .path_segments()
-            .and_then(|mut segments| segments.find(|segment| segment.starts_with('v')))
-            .unwrap_or_default();
+        let Some(versions) = self.document(Call::ComputeVersionGet, &url).await? else {
+            let url = display_url(&url);
+            let version = Microversion::BASE;
+            tracing::warn!(url, "Nova does not allow its versions to be listed, using {version}");
+            return Ok(Compute { base, version });
+        };
+        // Nova calls the version of its legacy URL `/v2` v2.0. It has no microversions.
+        let configured = match version.as_ref().and_then(|segments| segments.first()) {
+            Some(segment) if segment == "v2" => "v2.0",
+            Some(segment) => segment,
+            None => "v2.1",
+        };
         let found = versions
             .iter()
             .find(|version| version.id == configured)
@@ -210,15 +232,47 @@ impl Session {
         Ok(Compute { base, version })
     }
 
-    async fn document(&self, call: Call, url: &Url) -> Result<Vec<Version>, OpenStackError> {
-        let response = self
+    /// Reads a version document, without a token if possible. Returns `None` if the service does not
+    /// allow it even with a new token.
+    async fn document(
+        &self,
+        call: Call,
+        url: &Url,
+    ) -> Result<Option<Vec<Version>>, OpenStackError> {
+        let mut result = self
             .send_unauthenticated(call, Method::GET, url, Bytes::new(), &[])
-            .await?;
+            .await;
+        if result.as_ref().is_err_and(is_refused) {
+            let token = self.current().await?;
+            result = self.read_with_token(call, url, &token).await;
+            // The token may have been revoked, so the answer counts only for a new one.
+            if result.as_ref().is_err_and(is_refused) {
+                let token = self.renew_rejected(&token, call.service()).await?;
+                result = self.read_with_token(call, url, &token).await;
+            }
+        }
+        let response = match result {
+            Ok(response) => response,
+            Err(error) if is_refused(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
         let target: Arc<str> = format!("GET {}", display_url(url)).into();
-        read_versions(response.body()).map_err(|message| {
+        let versions = read_versions(response.body()).map_err(|message| {
             OpenStackError::unreliable(call, &target, response.status(), message)
-        })
+        })?;
+        Ok(Some(versions))
     }
+}
+
+/// Returns true if a service does not allow a request. The status alone counts, because what refuses
+/// it is often a proxy in front of the service.
+fn is_refused(error: &OpenStackError) -> bool {
+    let status = match &error.cause {
+        ErrorCause::Response(answer) => answer.status,
+        ErrorCause::UnreliableResponse(answer) => answer.status,
+        _ => return false,
+    };
+    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
 }
 
 fn version_error(call: Call, message: String) -> OpenStackError {
@@ -231,7 +285,13 @@ fn version_error(call: Call, message: String) -> OpenStackError {
 fn choose_microversion(version: &Version) -> Microversion {
     let newest = Microversion::read(version.version.as_deref()).unwrap_or(Microversion::BASE);
     let oldest = Microversion::read(version.min_version.as_deref()).unwrap_or(Microversion::BASE);
-    [Microversion::DOWN_CELLS, Microversion::FLAVORS, Microversion::BASE]
+    let candidates = [
+        Microversion::HOST_NAMES,
+        Microversion::DOWN_CELLS,
+        Microversion::FLAVORS,
+        Microversion::BASE,
+    ];
+    candidates
         .into_iter()
         .find(|candidate| (oldest..=newest).contains(candidate))
         .unwrap_or(oldest)

@@ -73,6 +73,9 @@ struct TokenRenewal {
     failure: Option<AuthFailure>,
     /// The configured URL of Keystone, and the versioned URL that was discovered for it.
     keystone_url: Option<(Url, Url)>,
+    /// Scope of the first token. Later tokens must have the same one, because all that this process
+    /// knows is about that project.
+    first_scope: Option<TokenScope>,
 }
 
 struct AuthFailure {
@@ -82,9 +85,19 @@ struct AuthFailure {
     file_version: u64,
 }
 
+/// What a token is good for: the IDs of a project or of a domain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct TokenScope {
+    project: Option<Box<str>>,
+    domain: Option<Box<str>>,
+}
+
 /// A token with its catalog.
 pub(super) struct ScopedToken {
     token: HeaderValue,
+    scope: TokenScope,
+    /// True with the role `admin`, with which services also list the objects of other projects.
+    is_admin: bool,
     generation: u64,
     renew_at: Instant,
     expires_at: Instant,
@@ -124,6 +137,24 @@ impl Session {
     /// Returns Keystone's error response, or the reason why there is none.
     pub async fn authenticate(&self) -> Result<(), OpenStackError> {
         self.current().await.map(drop)
+    }
+
+    /// Returns the ID of the project that the credentials are good for, or `None` if they are good
+    /// for a domain.
+    ///
+    /// # Errors
+    /// Returns Keystone's response, or the reason why there is none.
+    pub async fn project(&self) -> Result<Option<Box<str>>, OpenStackError> {
+        Ok(self.current().await?.scope.project.clone())
+    }
+
+    /// Returns true if the credentials have the role `admin`, with which services also list the
+    /// objects of other projects.
+    ///
+    /// # Errors
+    /// Returns Keystone's response, or the reason why there is none.
+    pub async fn is_admin(&self) -> Result<bool, OpenStackError> {
+        Ok(self.current().await?.is_admin)
     }
 
     /// Returns the URL of a service, as it is in the catalog.

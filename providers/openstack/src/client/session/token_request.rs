@@ -6,12 +6,13 @@ use bytes::Bytes;
 use ccm_core::error::chain;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use jiff::Timestamp;
-use openstack_api::keystone::SUBJECT_TOKEN;
+use openstack_api::keystone::{AUTH_TOKEN, SUBJECT_TOKEN};
 use tokio::time::Instant;
 use url::Url;
 
 use super::{
-    RENEW_BEFORE_EXPIRY, ScopedToken, Session, TokenRenewal, catalog, discovery, keystone,
+    RENEW_BEFORE_EXPIRY, ScopedToken, Session, TokenRenewal, TokenScope, catalog, discovery,
+    keystone,
 };
 use crate::{
     api::keystone::Token,
@@ -51,6 +52,7 @@ impl Session {
             return Err(unavailable(&url, message));
         };
         header.set_sensitive(true);
+        check_scope(&url, &read, renewal)?;
         renewal.generation += 1;
         Ok(self.build_token(header, &read, renewal.generation))
     }
@@ -69,6 +71,8 @@ impl Session {
         });
         ScopedToken {
             token,
+            scope: token_scope(read),
+            is_admin: has_admin_role(read),
             generation,
             renew_at: now + life.saturating_sub(RENEW_BEFORE_EXPIRY.min(life / 10)),
             expires_at: now + life,
@@ -109,7 +113,6 @@ impl Session {
     }
 
     /// Sends a request without a token. `secrets` are texts in the body that errors must not show.
-    /// Status 300 counts as success, because Keystone lists its versions with it.
     pub(super) async fn send_unauthenticated(
         &self,
         call: Call,
@@ -118,16 +121,43 @@ impl Session {
         body: Bytes,
         secrets: &[&str],
     ) -> Result<http::Response<Bytes>, OpenStackError> {
-        let target: Arc<str> = format!("{method} {}", display_url(url)).into();
         let mut request = http::Request::builder().method(method).uri(url.as_str());
         request = request.header(header::ACCEPT, "application/json");
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
-        let request = request.body(body);
+        self.send_once(call, url, request.body(body), secrets).await
+    }
+
+    /// Reads a version document with a token.
+    pub(super) async fn read_with_token(
+        &self,
+        call: Call,
+        url: &Url,
+        token: &ScopedToken,
+    ) -> Result<http::Response<Bytes>, OpenStackError> {
+        let request = http::Request::builder()
+            .uri(url.as_str())
+            .header(AUTH_TOKEN, token.token())
+            .header(header::ACCEPT, "application/json")
+            .body(Bytes::new());
+        let secrets = [token.token().to_str().unwrap_or_default()];
+        self.send_once(call, url, request, &secrets).await
+    }
+
+    /// Sends a request once. Status 300 counts as success, because services list their versions
+    /// with it.
+    async fn send_once(
+        &self,
+        call: Call,
+        url: &Url,
+        request: http::Result<http::Request<Bytes>>,
+        secrets: &[&str],
+    ) -> Result<http::Response<Bytes>, OpenStackError> {
         let request = request.map_err(|error| {
             OpenStackError::new(call, ErrorCause::Input(error.to_string().into()))
         })?;
+        let target: Arc<str> = format!("{} {}", request.method(), display_url(url)).into();
         let began = Instant::now();
         let sent = self.transport.send(request).await;
         let good =
@@ -153,6 +183,55 @@ impl Session {
             Err(error) => {
                 Err(OpenStackError { call, target, cause: ErrorCause::NoResponse(Arc::new(error)) })
             }
+        }
+    }
+}
+
+fn has_admin_role(token: &Token) -> bool {
+    token
+        .roles
+        .iter()
+        .any(|role| role.name.eq_ignore_ascii_case("admin"))
+}
+
+fn token_scope(token: &Token) -> TokenScope {
+    TokenScope {
+        project: token
+            .project
+            .as_ref()
+            .map(|project| project.id.as_str().into()),
+        domain: token
+            .domain
+            .as_ref()
+            .map(|domain| domain.id.as_str().into()),
+    }
+}
+
+/// Checks that a token has the scope of this process's first one. In another project the servers and
+/// load balancers of this cluster do not exist, so its answers would look like proof that they were
+/// deleted.
+fn check_scope(url: &Url, token: &Token, renewal: &mut TokenRenewal) -> Result<(), SessionError> {
+    let scope = token_scope(token);
+    let first = renewal.first_scope.get_or_insert_with(|| scope.clone());
+    if *first == scope {
+        return Ok(());
+    }
+    Err(SessionError::Credentials(
+        format!(
+            "authentication at {}: the credentials are now good for {scope}, and this process began with those of \
+             {first}: restart it if the cluster has moved there",
+            display_url(url)
+        )
+        .into(),
+    ))
+}
+
+impl std::fmt::Display for TokenScope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (&self.project, &self.domain) {
+            (Some(project), _) => write!(f, "project {project}"),
+            (None, Some(domain)) => write!(f, "domain {domain}"),
+            (None, None) => f.write_str("no project"),
         }
     }
 }

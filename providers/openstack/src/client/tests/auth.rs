@@ -159,6 +159,34 @@ async fn changed_credentials_are_tried_at_once() {
     networks(&client).await.expect("no pause and no restart");
 }
 
+/// In another project the cluster's servers and load balancers do not exist, which would look like
+/// proof that they were deleted.
+#[tokio::test(start_paused = true)]
+async fn changed_credentials_of_another_project_are_not_used() {
+    let cloud = cloud();
+    let rotated = Arc::new(Rotated(Mutex::new((1, auth(&cloud, "demo")))));
+    let client = Client::new(&settings(&cloud), rotated.clone(), InProcess::new(&cloud));
+    let project = client
+        .session()
+        .project()
+        .await
+        .unwrap()
+        .expect("a project");
+    *rotated.0.lock() = (2, auth(&cloud, "admin"));
+    tokio::time::advance(Duration::from_secs(3400)).await;
+    networks(&client)
+        .await
+        .expect("the old token is still good");
+    tokio::time::advance(Duration::from_secs(201)).await;
+    let error = networks(&client).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Denied);
+    let text = chain(&error);
+    assert!(text.contains(&format!("began with those of project {project}")), "{text}");
+    *rotated.0.lock() = (3, auth(&cloud, "demo"));
+    networks(&client).await.expect("no pause and no restart");
+    assert_eq!(client.session().project().await.unwrap(), Some(project));
+}
+
 #[tokio::test(start_paused = true)]
 async fn keystone_without_a_version_is_asked_for_its_versions_once() {
     let cloud = cloud();

@@ -38,12 +38,13 @@ impl Transport for Nova {
             header("x-openstack-nova-api-version")
         );
         Ok(match path {
-            "/compute/v2.1/servers/1" | "/compute/v2.1/project/servers/1" => {
-                answer(200, json!({"server": both}).to_string())
-            }
+            "/compute/v2.1/servers/1"
+            | "/compute/v2.1/project/servers/1"
+            | "/compute/v2/project/servers/1" => answer(200, json!({"server": both}).to_string()),
             "/compute/v2.1/" => {
                 answer(200, json!({"version": version("v2.1", self.newest)}).to_string())
             }
+            "/compute/v2/" => answer(200, json!({"version": version("v2.0", "")}).to_string()),
             "/compute/" => {
                 let versions = [version("v2.0", ""), version("v2.1", self.newest)];
                 answer(300, json!({"versions": versions}).to_string())
@@ -77,7 +78,9 @@ async fn servers_are_read_in_the_oldest_version_that_shows_enough() {
         ("2.47", "compute 2.47|2.47", Microversion(2, 47)),
         ("2.68", "compute 2.47|2.47", Microversion(2, 47)),
         ("2.69", "compute 2.69|2.69", Microversion(2, 69)),
-        ("2.100", "compute 2.69|2.69", Microversion(2, 69)),
+        ("2.89", "compute 2.69|2.69", Microversion(2, 69)),
+        ("2.90", "compute 2.90|2.90", Microversion(2, 90)),
+        ("2.100", "compute 2.90|2.90", Microversion(2, 90)),
         ("", "|", Microversion(2, 1)),
     ];
     for (newest, headers, version) in cases {
@@ -100,6 +103,15 @@ async fn every_form_of_the_address_is_asked_once_for_its_versions() {
         let (_, _, asked) = asked(at, "2.96").await;
         assert_eq!(asked, [document, path, path], "{at}");
     }
+}
+
+/// The legacy URL, which old installations have in their catalog.
+#[tokio::test(start_paused = true)]
+async fn the_legacy_address_is_used_as_it_is_and_without_a_microversion() {
+    let (headers, version, asked) = asked("https://cloud.test/compute/v2/project", "2.96").await;
+    assert_eq!((&*headers, version), ("|", Microversion::BASE));
+    let own = "/compute/v2/project/servers/1";
+    assert_eq!(asked, ["/compute/v2/", own, own]);
 }
 
 #[tokio::test(start_paused = true)]

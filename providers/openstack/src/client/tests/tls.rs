@@ -183,6 +183,51 @@ async fn the_authorities_of_the_file_are_trusted_and_no_others() {
     ask(&https, &url).await.unwrap();
 }
 
+/// A server with a self-signed certificate that calls itself an authority, as `openssl req -x509`
+/// makes it.
+fn self_signed(name: &str, is_expired: bool) -> (Arc<ServerConfig>, String) {
+    let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    if is_expired {
+        params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+    }
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], key)
+        .unwrap();
+    (Arc::new(config), certificate.pem())
+}
+
+#[tokio::test]
+async fn a_self_signed_certificate_in_the_file_is_good_for_its_own_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.pem");
+    let tls = Tls { ca_file: Some(file.clone()), ..Tls::default() };
+    let other = self_signed("127.0.0.1", false).1;
+    let cases = [
+        ("127.0.0.1", false, true, true),
+        ("127.0.0.1", false, false, false),
+        ("127.0.0.2", false, true, false),
+        ("127.0.0.1", true, true, false),
+    ];
+    for (name, is_expired, is_in_file, is_good) in cases {
+        let (config, pem) = self_signed(name, is_expired);
+        let own = if is_in_file { &*pem } else { "" };
+        std::fs::write(&file, format!("{other}{own}")).unwrap();
+        let server = Server::start(Some(config), GOOD).await;
+        let result = ask(&https(tls.clone()), &server.url("https")).await;
+        assert_eq!(result.is_ok(), is_good, "{name} {is_expired} {is_in_file}");
+        if let Err(error) = result {
+            assert!(chain(&error).contains("invalid peer certificate"), "{}", chain(&error));
+        }
+    }
+}
+
 #[tokio::test]
 async fn without_checks_any_server_is_good() {
     let server = Server::start(Some(Ca::new().server(None)), GOOD).await;

@@ -48,6 +48,10 @@ annotations! {
     SUBNET = row("subnet-id", Text, "`subnet-id`", "subnet of the VIP").live("no");
     NETWORK = row("network-id", Text, "`network-id`", "network of the VIP").live("no");
     PORT = row("port-id", Text, "none", "port of the VIP, in place of subnet and network").live("no");
+    ADDITIONAL_SUBNET = row(
+        "additional-subnet-id", Text, "the only one in the network of the VIP",
+        "subnet of the second address of a Service with two address families",
+    ).live("no");
     MEMBER_SUBNET = row("member-subnet-id", Text, "`member-subnet-id`", "subnet of members");
     KEEP_FLOATING_IP = row("keep-floatingip", Bool, "false", "the floating IP stays when the Service goes");
     CONNECTION_LIMIT = row("connection-limit", Integer, "-1", "most connections of each listener; -1 for no limit");
@@ -67,6 +71,15 @@ annotations! {
     MONITOR_RETRIES_DOWN = row(
         "health-monitor-max-retries-down", Integer, "`monitor-max-retries-down`", "failures to serve no more, 1 to 10",
     );
+    PROVIDER = row(
+        "lb-provider", Text, "`lb-provider`", "Octavia's provider driver; a Service with a load balancer of another driver is rejected",
+    ).live("no");
+    LOAD_BALANCER_TAGS = row(
+        "load-balancer-tags", Text, "none",
+        "tags of the load balancer, separated by commas, beside our own; a tag that is removed here stays in the cloud",
+    );
+    LISTENER_TAGS = row("listener-tags", Text, "none", "tags of listeners; otherwise as load-balancer-tags");
+    POOL_TAGS = row("pool-tags", Text, "none", "tags of pools; otherwise as load-balancer-tags");
     FLAVOR = row("flavor-id", Text, "`flavor-id`", "flavor of the balancer").live("no");
     AVAILABILITY_ZONE = row("availability-zone", Text, "`availability-zone`", "where the balancer is").live("no");
     TLS_CONTAINER = row(

@@ -102,7 +102,9 @@ impl PlannedAction {
         let Patch::Set(method) = &update.lb_algorithm else {
             return None;
         };
-        if !update.session_persistence.is_keep() || !update.name.is_keep() {
+        let others_keep =
+            update.session_persistence.is_keep() && update.name.is_keep() && update.tags.is_keep();
+        if !others_keep {
             return None;
         }
         Some(PoolMethod { pool: pool.as_str().into(), method: method.as_str().into() })

@@ -11,6 +11,7 @@ use crate::{
     lb::{
         body::FORWARDED_FOR,
         model::{DesiredListener, ListenerProtocol, Timeouts},
+        ownership::with_requested_tags,
     },
 };
 
@@ -32,7 +33,8 @@ pub(super) fn diff_listener(
     let mut update = ListenerUpdate::default();
     let mut fields = Vec::new();
     if input.features.tags {
-        let tags = input.ownership.with_own_tag(&observed.tags);
+        let own = input.ownership.with_own_tag(&observed.tags);
+        let tags = with_requested_tags(own, &desired.tags);
         if tags != observed.tags {
             update.tags = Patch::Set(tags);
             fields.push("tags");
@@ -140,7 +142,9 @@ fn set_timeouts(
 /// empty one, admits everybody.
 fn has_allowed_cidrs(observed: &Listener, desired: &[IpNet]) -> bool {
     match observed.allowed_cidrs.as_deref() {
-        None | Some([]) => matches!(desired, [network] if network.prefix_len() == 0),
+        None | Some([]) => {
+            !desired.is_empty() && desired.iter().all(|network| network.prefix_len() == 0)
+        }
         Some(cidrs) => {
             let observed: Option<BTreeSet<IpNet>> =
                 cidrs.iter().map(|text| text.parse().ok()).collect();

@@ -10,9 +10,12 @@ mod pools;
 pub mod recovery;
 mod renames;
 
-use std::collections::BTreeSet;
+use std::{borrow::Cow, collections::BTreeSet};
 
-use ccm_core::provider::{CloudError, ErrorKind};
+use ccm_core::{
+    k8s::IpFamily,
+    provider::{CloudError, ErrorKind},
+};
 use openstack_api::octavia::{LoadBalancerUpdate, Patch};
 
 pub use self::action::{ActionKind, PlannedAction, PoolMethod};
@@ -21,11 +24,14 @@ use super::{
     features::Features,
     model::{DesiredListener, DesiredLoadBalancer, SecurityGroupSpec, transport},
     names,
-    ownership::ServiceOwnership,
+    ownership::{ServiceOwnership, with_requested_tags},
 };
 use crate::{
     api::octavia::{Listener, Pool},
-    lb::{desired_members::DesiredMember, observed::ObservedLoadBalancer},
+    lb::{
+        desired_members::DesiredMember,
+        observed::{ObservedLoadBalancer, family_of},
+    },
 };
 
 /// Input of a plan besides the desired state.
@@ -107,13 +113,21 @@ pub fn plan_load_balancer(
     members: &[Vec<DesiredMember>],
     max_shared: usize,
 ) -> Result<Vec<PlannedAction>, CloudError> {
+    let families = input
+        .observed
+        .addresses()
+        .into_iter()
+        .map(family_of)
+        .collect();
+    let desired = &for_address_families(desired, &families);
     check_sharing(input, desired, max_shared)?;
+    check_driver(input, desired)?;
     for listener in &desired.listeners {
         check_port_conflict(input, listener)?;
     }
     let mut actions = Vec::new();
     if input.ownership.former_names.is_none() {
-        actions.extend(plan_own_tag(input));
+        actions.extend(plan_tags(input, desired));
     }
     actions.extend(renames::plan_renames(input));
     // Octavia allows one listener on a port, so the old one is deleted before the new one is
@@ -133,7 +147,7 @@ pub fn plan_load_balancer(
     }
     actions.extend(plan_unused_pools(input));
     if input.ownership.former_names.is_some() {
-        actions.extend(plan_own_tag(input));
+        actions.extend(plan_tags(input, desired));
     }
     Ok(actions)
 }
@@ -316,6 +330,49 @@ fn check_sharing(
     Ok(())
 }
 
+/// Returns the desired state of a load balancer that has addresses of these families only. A second
+/// address cannot be added to an existing load balancer.
+///
+/// Client networks of the other family are left out, because Octavia rejects them. If nothing would
+/// be left, the networks stay: Octavia takes an empty list as "no restriction".
+pub fn for_address_families<'a>(
+    desired: &'a DesiredLoadBalancer,
+    families: &BTreeSet<IpFamily>,
+) -> Cow<'a, DesiredLoadBalancer> {
+    if desired.create_settings.second_vip.is_none() || families.len() != 1 {
+        return Cow::Borrowed(desired);
+    }
+    let mut desired = desired.clone();
+    for listener in &mut desired.listeners {
+        if let Some(allowed) = &mut listener.allowed
+            && allowed
+                .iter()
+                .any(|network| families.contains(&IpFamily::of(network)))
+        {
+            allowed.retain(|network| families.contains(&IpFamily::of(network)));
+        }
+    }
+    Cow::Owned(desired)
+}
+
+/// Checks that the load balancer has the driver that the Service itself requests. The driver cannot
+/// change, and what the Service requests was read for the requested one.
+fn check_driver(input: &PlanInput<'_>, desired: &DesiredLoadBalancer) -> Result<(), CloudError> {
+    let load_balancer = &input.observed.load_balancer;
+    let Some(requested) = &desired.requested_driver else {
+        return Ok(());
+    };
+    if load_balancer.provider.is_empty() || requested.is_same(&load_balancer.provider) {
+        return Ok(());
+    }
+    Err(CloudError::invalid_input(format!(
+        "load balancer {} has the provider {}, and the Service requests {}: a provider cannot change",
+        load_balancer.id,
+        load_balancer.provider,
+        requested.as_str()
+    )))
+}
+
 /// Returns true if a listener is on the port of a desired one. Like Octavia, compares transports,
 /// where HTTP counts as TCP.
 fn has_port_of(observed: &Listener, desired: &DesiredListener) -> bool {
@@ -342,17 +399,27 @@ pub fn check_port_conflict(
     Err(CloudError::new(ErrorKind::Conflict, message))
 }
 
-/// Plans to set the Service's tag on the load balancer. If the cluster was renamed, also plans the
-/// new name.
-fn plan_own_tag(input: &PlanInput<'_>) -> Option<PlannedAction> {
+/// Plans to set the Service's tag on the load balancer, and the tags that the owner requests. If the
+/// cluster was renamed, also plans the new name.
+fn plan_tags(input: &PlanInput<'_>, desired: &DesiredLoadBalancer) -> Option<PlannedAction> {
     let load_balancer = &input.observed.load_balancer;
     let ownership = input.ownership;
     let mut update = LoadBalancerUpdate::default();
     let mut reasons = Vec::new();
-    let tags = ownership.with_own_tag(&load_balancer.tags);
-    if input.features.tags && tags != load_balancer.tags {
-        update.tags = Patch::Set(tags);
+    let own = ownership.with_own_tag(&load_balancer.tags);
+    if own != load_balancer.tags {
         reasons.push("the Service's tag is missing");
+    }
+    // Others that share the load balancer do not decide about its tags.
+    let requested: &[Box<str>] = if ownership.owner { &desired.tags } else { &[] };
+    let tags = with_requested_tags(own.clone(), requested);
+    if tags != own {
+        reasons.push("a requested tag is missing");
+    }
+    if input.features.tags && !reasons.is_empty() {
+        update.tags = Patch::Set(tags);
+    } else {
+        reasons.clear();
     }
     if let Some(former) = &ownership.former_names
         && *former.name == *load_balancer.name

@@ -16,6 +16,7 @@ use crate::{
         model::{DesiredListener, DesiredPool},
         names,
         observed::ObservedMember,
+        ownership::with_requested_tags,
     },
 };
 
@@ -42,6 +43,11 @@ pub(super) fn diff_pool(
     } else if !desired.session_persistence && observed.session_persistence.is_some() {
         update.session_persistence = Patch::Clear;
         fields.push("session affinity");
+    }
+    let tags = with_requested_tags(observed.tags.clone(), &desired.tags);
+    if tags != observed.tags {
+        update.tags = Patch::Set(tags);
+        fields.push("tags");
     }
     if fields.is_empty() {
         return None;

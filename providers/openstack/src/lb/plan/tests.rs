@@ -372,8 +372,7 @@ fn affinity_and_algorithm_of_a_pool_are_repaired() {
     let mut sticky = wanted(&[80], &[("lb-method", "SOURCE_IP")]);
     sticky.listeners[0].pool.session_persistence = true;
     let steps = Case::new(&there, &sticky).plan().unwrap();
-    let both = json!({"lb_algorithm": "SOURCE_IP", "session_persistence": {
-        "type": "SOURCE_IP", "cookie_name": null, "persistence_timeout": null, "persistence_granularity": null}});
+    let both = json!({"lb_algorithm": "SOURCE_IP", "session_persistence": {"type": "SOURCE_IP"}});
     assert_eq!(steps.iter().map(body).collect::<Vec<_>>(), [both]);
     there.pools[0].session_persistence =
         Some(crate::api::octavia::Persistence { kind: "SOURCE_IP".into() });
@@ -639,5 +638,47 @@ fn members_follow_nodes_whatever_else_is_wanted_of_their_listener() {
             ["members_update pool-a 10.0.0.12:30080"],
             "{annotation}"
         );
+    }
+}
+
+#[test]
+fn requested_tags_are_added_by_the_owner_alone() {
+    let asks = [("load-balancer-tags", "a"), ("listener-tags", "l"), ("pool-tags", "p")];
+    let tagged = wanted(&[80], &asks);
+    let expected = [
+        "loadbalancer_update kube_service_c1_ns_web",
+        "loadbalancer_listener_update listener_0_kube_service_c1_ns_web",
+        "loadbalancer_pool_update pool_0_kube_service_c1_ns_web",
+    ];
+    let mut own = seen(&[("l", "TCP", 80)]);
+    let plan = Case::new(&own, &tagged).plan().unwrap();
+    let calls: Vec<_> = plan
+        .iter()
+        .map(|action| format!("{} {}", action.kind.call().name(), action.object))
+        .collect();
+    assert_eq!(calls, expected);
+    assert_eq!(body(&plan[0])["tags"], json!([NAME, "a"]));
+    // Together with the tags, an algorithm that the cloud rejects is no reason to skip the rest.
+    assert_eq!(plan[2].method_change(), None);
+    own.load_balancer.tags.push("a".into());
+    own.listeners[0].tags.push("l".into());
+    own.pools[0].tags.push("p".into());
+    assert_eq!(plan_of(&own, &tagged), [""; 0]);
+    // On another Service's load balancer only the listener and the pool are this Service's.
+    own.load_balancer.name = OTHER.into();
+    own.load_balancer.tags = vec![OTHER.into(), NAME.into()];
+    assert_eq!(plan_of(&own, &tagged), [""; 0]);
+}
+
+#[test]
+fn a_provider_cannot_change() {
+    let mut own = seen(&[("l", "TCP", 80)]);
+    let requested = wanted(&[80], &[("lb-provider", "amphora")]);
+    for (provider, is_good) in [("", true), ("amphora", true), ("octavia", true), ("ovn", false)] {
+        own.load_balancer.provider = provider.into();
+        let plan = Case::new(&own, &requested).plan();
+        assert_eq!(plan.is_ok(), is_good, "{provider}");
+        // The configured provider may change without any effect on what exists.
+        assert!(Case::new(&own, &wanted(&[80], &[])).plan().is_ok(), "{provider}");
     }
 }

@@ -330,7 +330,7 @@ impl SecurityGroupManager {
         let _guard = api.op.wait_shared(self.port_lock.lock()).await;
         let mut port = Cow::Borrowed(port);
         for _ in 0..MAX_ATTEMPTS {
-            let Some(groups) = desired.groups_to_set(&port) else {
+            let Some(groups) = desired.groups_to_set(&port)? else {
                 return Ok(());
             };
             match api.set_groups(&port, groups, reason).await {
@@ -372,14 +372,20 @@ impl<'a> PortMembership<'a> {
     }
 
     /// Returns the groups that a port should have, or `None` if it has them already.
-    fn groups_to_set(&self, port: &Port) -> Option<Vec<String>> {
-        let mut groups = port.security_groups.clone();
+    ///
+    /// # Errors
+    /// The port does not show its groups, which would be lost.
+    fn groups_to_set(&self, port: &Port) -> Result<Option<Vec<String>>, CloudError> {
+        let Some(mut groups) = port.security_groups.clone() else {
+            let message = format!("Neutron does not show the security groups of port {}", port.id);
+            return Err(CloudError::transient(message));
+        };
         match groups.iter().position(|id| id == self.group) {
             None if self.is_member => groups.push(self.group.to_owned()),
             Some(index) if !self.is_member => drop(groups.remove(index)),
-            _ => return None,
+            _ => return Ok(None),
         }
-        Some(groups)
+        Ok(Some(groups))
     }
 }
 

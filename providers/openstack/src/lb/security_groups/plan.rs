@@ -156,7 +156,7 @@ pub fn ports_to_add<'a>(
             .fixed_ips
             .iter()
             .any(|fixed| fixed.ip_address == *address && *fixed.subnet_id == *subnet);
-        let has_group = port.security_groups.iter().any(|id| id == group);
+        let has_group = port.has_security_group(group);
         if has_address && !has_group && port.port_security_enabled != Some(false) {
             lacking.push(port);
         }
@@ -333,7 +333,7 @@ mod tests {
             subnet_id: "s".into(),
             ip_address: address.parse().unwrap(),
         }];
-        let security_groups = groups.iter().map(ToString::to_string).collect();
+        let security_groups = Some(groups.iter().map(ToString::to_string).collect());
         let device_owner = "compute:nova".into();
         Port {
             id: id.into(),

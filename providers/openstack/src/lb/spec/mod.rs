@@ -6,10 +6,11 @@
 mod networks;
 mod notices;
 mod ports;
+mod tags;
 
 pub use self::networks::{choose_member_subnet, choose_vip_network, choose_vip_subnet};
 
-use std::net::IpAddr;
+use std::{iter, net::IpAddr};
 
 use ccm_core::{
     k8s::{IpFamily, Protocol, ServiceView},
@@ -19,7 +20,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::{
     annotations::{self, AnnotationReader},
-    features::Features,
+    features::{Driver, Features},
     model::{DesiredLoadBalancer, ProxyProtocol, SecurityGroupSpec, ServiceKey, StatusFormat},
     names,
     settings::LoadBalancerSettings,
@@ -42,6 +43,8 @@ pub struct ParsedService {
 pub(super) struct SpecReader<'a> {
     pub(super) service: &'a ServiceView,
     pub(super) settings: &'a LoadBalancerSettings,
+    /// Driver of the load balancer: the Service's, or else the configured one.
+    pub(super) driver: Driver,
     pub(super) features: Features,
     pub(super) annotations: AnnotationReader<'a>,
     pub(super) notices: Vec<ServiceNotice>,
@@ -55,9 +58,38 @@ impl SpecReader<'_> {
     pub(super) fn family(&self) -> Option<IpFamily> {
         self.service.ip_families.first().copied()
     }
+
+    /// Returns the address family of a second VIP, or `None` if the load balancer has only one.
+    ///
+    /// Members have the first family, and only with TCP can the load balancer send to another family
+    /// than the client's. An external Service has its IPv4 address on a floating IP, which belongs to
+    /// the first VIP.
+    pub(super) fn second_family(&self) -> Option<IpFamily> {
+        let [first, second, ..] = self.service.ip_families[..] else {
+            return None;
+        };
+        let is_tcp = self
+            .service
+            .ports
+            .iter()
+            .all(|port| port.protocol == Protocol::Tcp);
+        let has_port = !self.annotations.text(&annotations::PORT, "").is_empty();
+        let is_possible = self.features.additional_vips
+            && is_tcp
+            && !has_port
+            && (self.internal || first == IpFamily::V4);
+        is_possible.then_some(second)
+    }
+
+    /// Returns the address families of the VIPs.
+    fn vip_families(&self) -> Vec<IpFamily> {
+        let first = self.family().unwrap_or(IpFamily::V4);
+        iter::once(first).chain(self.second_family()).collect()
+    }
 }
 
-/// Parses a Service into its desired state, validation errors and notices.
+/// Parses a Service into its desired state, validation errors and notices. `features` are those with
+/// the configured driver.
 pub fn parse(
     service: &ServiceView,
     settings: &LoadBalancerSettings,
@@ -69,10 +101,15 @@ pub fn parse(
         annotations.boolean(&annotations::INTERNAL, settings.internal) || settings.internal;
     let proxy = ProxyProtocol::parse(annotations.text(&annotations::PROXY_PROTOCOL, ""));
     let forwarded_for = annotations.boolean(&annotations::X_FORWARDED_FOR, false);
+    let driver = match annotations.text(&annotations::PROVIDER, "") {
+        "" => settings.driver.clone(),
+        named => Driver::parse(named),
+    };
     let mut reader = SpecReader {
         service,
         settings,
-        features,
+        features: features.with_driver(&driver),
+        driver,
         annotations,
         notices: Vec::new(),
         internal,
@@ -128,6 +165,12 @@ fn build_desired(reader: &mut SpecReader<'_>, cluster: &str) -> DesiredLoadBalan
     DesiredLoadBalancer {
         name: names::load_balancer(cluster, &owner.namespace, &owner.name),
         description: names::description(cluster, &owner.namespace, &owner.name),
+        tags: tags::read_tags(reader, &annotations::LOAD_BALANCER_TAGS),
+        requested_driver: reader
+            .annotations
+            .given(&annotations::PROVIDER)
+            .filter(|name| !name.is_empty())
+            .map(Driver::parse),
         internal: reader.internal,
         create_settings: networks.create_settings,
         floating_ip: networks.floating_ip,
@@ -155,7 +198,7 @@ fn reject_unsupported(reader: &mut SpecReader<'_>) {
             "cannot be had together with x-forwarded-for",
         );
     }
-    if reader.settings.driver.is_ovn() {
+    if reader.driver.is_ovn() {
         if reader.proxy.is_some() {
             reader.annotations.invalid_value(
                 &annotations::PROXY_PROTOCOL,
@@ -170,18 +213,25 @@ fn reject_unsupported(reader: &mut SpecReader<'_>) {
     }
 }
 
-/// Reads the client networks of the VIP's address family. Without any in the Service, all clients
+/// Reads the client networks of the VIPs' address families. Without any in the Service, all clients
 /// are admitted.
 fn read_source_ranges(reader: &mut SpecReader<'_>) -> Vec<IpNet> {
-    let family = reader.family().unwrap_or(IpFamily::V4);
-    let everywhere = match family {
-        IpFamily::V4 => IpNet::V4(Ipv4Net::default()),
-        IpFamily::V6 => IpNet::V6(Ipv6Net::default()),
-    };
+    let families = reader.vip_families();
+    let everywhere: Vec<IpNet> = families
+        .iter()
+        .map(|family| match family {
+            IpFamily::V4 => IpNet::V4(Ipv4Net::default()),
+            IpFamily::V6 => IpNet::V6(Ipv6Net::default()),
+        })
+        .collect();
     match SourceRanges::of(reader.service) {
-        Ok(SourceRanges::Unset) => vec![everywhere],
+        Ok(SourceRanges::Unset) => everywhere,
+        Ok(sources) if is_unenforced(reader, &sources) => {
+            report_unenforced_ranges(reader);
+            everywhere
+        }
         Ok(SourceRanges::Only(mut networks)) => {
-            networks.retain(|network| IpFamily::of(network) == family);
+            networks.retain(|network| families.contains(&IpFamily::of(network)));
             // Octavia would take an empty list as "no restriction", and admit everybody.
             if networks.is_empty() {
                 let message = "no network is of the address family of the load balancer";
@@ -193,9 +243,37 @@ fn read_source_ranges(reader: &mut SpecReader<'_>) -> Vec<IpNet> {
         }
         Err(errors) => {
             reader.annotations.add_errors(errors);
-            vec![everywhere]
+            everywhere
         }
     }
+}
+
+/// Returns true if the Service restricts its clients and nothing would enforce that: Octavia before
+/// API version 2.12, and the driver `ovn` unless the nodes' security groups are managed.
+fn is_unenforced(reader: &SpecReader<'_>, sources: &SourceRanges) -> bool {
+    let has_security_group = reader.driver.is_ovn() && reader.settings.manage_security_groups;
+    !reader.features.allowed_cidrs
+        && !has_security_group
+        && sources.restricts(&reader.service.ip_families)
+}
+
+/// Records an error for a Service that was never served, unless the configuration allows it. A load
+/// balancer that exists serves all clients already, for example after a change from upstream, which
+/// only warns. Its members have to follow the nodes, so there is only a notice.
+fn report_unenforced_ranges(reader: &mut SpecReader<'_>) {
+    let is_served = !reader.service.status.ingress.is_empty();
+    if !is_served && !reader.settings.allow_unenforced_source_ranges {
+        reader.annotations.add_error(
+            "spec.loadBalancerSourceRanges",
+            "this cloud's load balancers admit every client; allow-unenforced-source-ranges in [LoadBalancer] of \
+             cloud.conf allows that",
+        );
+        return;
+    }
+    reader.notices.push(notices::warning(
+        "LoadBalancerSourceRangesIgnored",
+        "source ranges have no effect: this cloud's load balancers admit every client",
+    ));
 }
 
 fn build_security_group(
@@ -219,7 +297,7 @@ fn build_security_group(
         ports,
         health_port: reader.service.health_check_node_port.map(Into::into),
         // Only with OVN do clients keep their addresses.
-        clients: reader.settings.driver.is_ovn().then_some(sources),
+        clients: reader.driver.is_ovn().then_some(sources),
     })
 }
 

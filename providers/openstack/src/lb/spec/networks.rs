@@ -7,7 +7,7 @@ use ccm_core::{k8s::IpFamily, provider::FieldError};
 use super::{SpecReader, non_empty};
 use crate::lb::{
     annotations as keys,
-    model::{CreateSettings, FloatingIpSpec},
+    model::{CreateSettings, FloatingIpSpec, SecondVip},
     settings::{LoadBalancerSettings, NetworkSettings},
     subnets::{FloatingSubnet, NamePattern},
 };
@@ -47,13 +47,17 @@ pub(super) fn read_networks(reader: &mut SpecReader<'_>) -> NetworkSpec {
     .or_else(|| non_empty(&settings.networks.subnet));
     let requested = RequestedAddress::read(reader);
     let create_settings = CreateSettings {
-        driver: settings.driver.as_str().into(),
+        driver: reader.driver.as_str().into(),
         port: non_empty(reader.annotations.text(&keys::PORT, "")),
         subnet: class_unless_internal(reader, &class.subnet, vip_subnet.as_deref()),
         network: class_unless_internal(reader, &class.network, vip_network.as_deref()),
         address: requested.vip,
         flavor: choose_flavor(reader),
         availability_zone: choose_availability_zone(reader),
+        second_vip: reader.second_family().map(|family| SecondVip {
+            family,
+            subnet: non_empty(reader.annotations.text(&keys::ADDITIONAL_SUBNET, "")),
+        }),
     };
     let floating_network = reader
         .annotations

@@ -16,6 +16,7 @@ pub(super) fn collect_notices(reader: &mut SpecReader<'_>, desired: &DesiredLoad
     let notices = [
         check_method(reader),
         check_zone(reader),
+        check_tags(reader),
         check_health_checks(reader, desired),
         check_families(reader),
         check_node_ports(reader),
@@ -24,7 +25,7 @@ pub(super) fn collect_notices(reader: &mut SpecReader<'_>, desired: &DesiredLoad
     reader.notices.extend(notices.into_iter().flatten());
 }
 
-fn warning(reason: &'static str, note: impl Into<Box<str>>) -> ServiceNotice {
+pub(super) fn warning(reason: &'static str, note: impl Into<Box<str>>) -> ServiceNotice {
     ServiceNotice { kind: EventType::Warning, reason, note: note.into() }
 }
 
@@ -53,6 +54,17 @@ fn check_zone(reader: &SpecReader<'_>) -> Option<ServiceNotice> {
     ))
 }
 
+fn check_tags(reader: &SpecReader<'_>) -> Option<ServiceNotice> {
+    let annotations = [&keys::LOAD_BALANCER_TAGS, &keys::LISTENER_TAGS, &keys::POOL_TAGS];
+    let requests_tags = annotations
+        .into_iter()
+        .any(|annotation| !reader.annotations.text(annotation, "").is_empty());
+    if !requests_tags || reader.features.tags {
+        return None;
+    }
+    Some(warning("LoadBalancerTagsIgnored", "this cloud's load balancers have no tags"))
+}
+
 fn check_health_checks(
     reader: &SpecReader<'_>,
     desired: &DesiredLoadBalancer,
@@ -76,6 +88,9 @@ fn check_families(reader: &SpecReader<'_>) -> Option<ServiceNotice> {
     let [first, _, ..] = &reader.service.ip_families[..] else {
         return None;
     };
+    if reader.second_family().is_some() {
+        return None;
+    }
     let family = format!("{first:?}").replace('V', "IPv");
     Some(warning(
         "LoadBalancerSingleFamily",

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::RangeInclusive};
 use ccm_core::k8s::{Protocol, ServicePort, SessionAffinity, TrafficPolicy};
 use ipnet::IpNet;
 
-use super::{SpecReader, non_empty};
+use super::{SpecReader, non_empty, tags};
 use crate::lb::{
     annotations::{self as keys, Annotation},
     model::{
@@ -29,6 +29,8 @@ struct CommonPortSettings {
     timeouts: Option<Timeouts>,
     allowed: Option<Vec<IpNet>>,
     method: Box<str>,
+    listener_tags: Vec<Box<str>>,
+    pool_tags: Vec<Box<str>>,
     /// Settings of the health monitors, or `None` if members are not checked. The type is a
     /// placeholder, because it depends on the port.
     monitor: Option<DesiredMonitor>,
@@ -47,6 +49,8 @@ pub(super) fn read_listeners(
         timeouts: read_timeouts(reader),
         allowed: reader.features.allowed_cidrs.then(|| sources.to_vec()),
         method: read_method(reader),
+        listener_tags: tags::read_tags(reader, &keys::LISTENER_TAGS),
+        pool_tags: tags::read_tags(reader, &keys::POOL_TAGS),
         monitor: read_monitor(reader),
         health_port: find_health_port(reader),
     };
@@ -85,6 +89,7 @@ fn build_listener(
         forwarded_for: reader.forwarded_for,
         tls_container,
         timeouts: common.timeouts,
+        tags: common.listener_tags.clone(),
         allowed: common.allowed.clone(),
         pool: build_pool(reader, common, port),
     }
@@ -103,7 +108,11 @@ fn build_pool(
         if kind == MonitorKind::Http {
             monitor_port = common.health_port;
         }
-        DesiredMonitor { kind, ..monitor }
+        let mut delay = monitor.delay;
+        if kind == MonitorKind::UdpConnect {
+            delay = delay.max(reader.features.min_udp_monitor_delay);
+        }
+        DesiredMonitor { kind, delay, ..monitor }
     });
     DesiredPool {
         protocol: PoolProtocol::choose(reader.proxy, needs_http, port.protocol),
@@ -112,6 +121,7 @@ fn build_pool(
         node_port: port.node_port.map(Into::into),
         monitor_port,
         monitor,
+        tags: common.pool_tags.clone(),
     }
 }
 
@@ -152,7 +162,7 @@ fn read_tls_container(reader: &mut SpecReader<'_>) -> Option<Box<str>> {
             .annotations
             .invalid_value(&keys::TLS_CONTAINER, "is longer than 255 characters");
     }
-    if reader.settings.driver.is_ovn() {
+    if reader.driver.is_ovn() {
         reader
             .annotations
             .invalid_value(&keys::TLS_CONTAINER, "load balancers of OVN do not end TLS");

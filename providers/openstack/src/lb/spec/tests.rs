@@ -194,11 +194,11 @@ fn listeners_are_built_from_annotations() {
     );
     let forwarded = one(&[XFF]);
     assert_eq!((forwarded.protocol, forwarded.forwarded_for), (ListenerProtocol::Http, true));
-    let old = Features::new((2, 0), &Driver::parse(""));
+    let old = Features::new((2, 1), &Driver::parse(""));
     let old = wanted_of(&service(&[]), &LoadBalancerSettings::default(), old)
         .listeners
         .remove(0);
-    assert_eq!((old.allowed, old.timeouts), (None, None));
+    assert_eq!(old.allowed, None);
 }
 
 // O01 O02 O03 O06
@@ -608,8 +608,157 @@ fn what_has_no_effect_is_remarked() {
         ip_families: [IpFamily::V4, IpFamily::V6].into(),
         ..service(&[])
     };
+    assert_eq!(reasons(&dual, &LoadBalancerSettings::default(), old), ["LoadBalancerSingleFamily"]);
+    assert_eq!(reasons(&dual, &LoadBalancerSettings::default(), amphora()), [""; 0]);
+}
+
+/// Upstream warns and serves. What it serves must go on after a change to this provider.
+#[test]
+fn source_ranges_that_nothing_enforces_are_rejected_only_for_new_services() {
+    let restricted = ServiceView { source_ranges: ["10.0.0.0/8".into()].into(), ..service(&[]) };
+    let served = ServiceView {
+        status: ccm_core::k8s::LbStatus::of_addresses(["192.0.2.1".parse().unwrap()]),
+        ..restricted.clone()
+    };
+    let ovn = |manage_security_groups, allow_unenforced_source_ranges| LoadBalancerSettings {
+        driver: Driver::Ovn,
+        manage_security_groups,
+        allow_unenforced_source_ranges,
+        ..LoadBalancerSettings::default()
+    };
+    let (old, new) = ((2, 11), (2, 12));
+    let amphora = LoadBalancerSettings::default();
+    let ignored = ["LoadBalancerSourceRangesIgnored"];
+    // Service, settings, version, valid, notices.
+    let cases: [(&ServiceView, LoadBalancerSettings, _, bool, &[&str]); 8] = [
+        (&restricted, amphora.clone(), old, false, &[]),
+        (&served, amphora.clone(), old, true, &ignored),
+        (&restricted, amphora.clone(), new, true, &[]),
+        (&restricted, ovn(false, false), new, false, &[]),
+        (&served, ovn(false, false), new, true, &ignored),
+        (&restricted, ovn(false, true), new, true, &ignored),
+        (&restricted, ovn(true, false), new, true, &[]),
+        (&service(&[]), ovn(false, false), new, true, &[]),
+    ];
+    for (number, (service, settings, version, is_valid, notices)) in cases.iter().enumerate() {
+        let features = Features::new(*version, &settings.driver);
+        let parsed = parse(service, settings, features, "c1");
+        assert_eq!(parsed.desired.is_ok(), *is_valid, "{number}: {:?}", parsed.desired);
+        assert_eq!(reasons(service, settings, features), *notices, "{number}");
+        if let Err(errors) = parsed.desired {
+            assert_eq!(&*errors[0].field, "spec.loadBalancerSourceRanges", "{number}");
+            assert!(parsed.tolerant.is_some(), "{number}: members follow the nodes");
+        }
+    }
+}
+
+#[test]
+fn tags_are_lists_and_never_those_of_services() {
+    let asks = [
+        ("load-balancer-tags", " team-a, cost=7,,team-a"),
+        ("listener-tags", "l"),
+        ("pool-tags", "p2,p1"),
+    ];
+    let found = wanted(&asks);
+    assert_eq!(found.tags, ["cost=7".into(), "team-a".into()]);
+    assert_eq!(found.listeners[0].tags, ["l".into()]);
+    assert_eq!(found.listeners[0].pool.tags, ["p1".into(), "p2".into()]);
+    for annotation in ["load-balancer-tags", "listener-tags", "pool-tags"] {
+        for bad in ["a,kube_service_c1_ns_other", &"x".repeat(256)] {
+            let errors =
+                mistakes_of(&service(&[(annotation, bad)]), &LoadBalancerSettings::default());
+            assert_eq!(errors.len(), 1, "{annotation}: {errors:?}");
+            assert!(errors[0].contains(annotation), "{errors:?}");
+        }
+    }
+    let old = Features::new((2, 4), &Driver::parse(""));
+    let settings = LoadBalancerSettings::default();
+    let untagged = wanted_of(&service(&asks), &settings, old);
+    assert_eq!((untagged.tags.len(), untagged.listeners[0].pool.tags.len()), (0, 0));
+    assert_eq!(reasons(&service(&asks), &settings, old), ["LoadBalancerTagsIgnored"]);
+}
+
+#[test]
+fn a_service_may_request_another_provider() {
+    let ovn = wanted(&[("lb-provider", "ovn"), ("lb-method", "SOURCE_IP_PORT")]);
     assert_eq!(
-        reasons(&dual, &LoadBalancerSettings::default(), amphora()),
-        ["LoadBalancerSingleFamily"]
+        (&*ovn.create_settings.driver, ovn.requested_driver, ovn.listeners[0].timeouts),
+        ("ovn", Some(Driver::Ovn), None)
     );
+    let settings = LoadBalancerSettings::default();
+    assert_eq!(mistakes_of(&service(&[("lb-provider", "ovn"), XFF]), &settings).len(), 1);
+    let settings = LoadBalancerSettings { driver: Driver::Ovn, ..LoadBalancerSettings::default() };
+    let ovn = Features::new((2, 30), &Driver::Ovn);
+    let amphora = wanted_of(&service(&[("lb-provider", "amphora"), XFF]), &settings, ovn);
+    assert_eq!(&*amphora.create_settings.driver, "amphora");
+    assert!(amphora.listeners[0].timeouts.is_some());
+    assert_eq!(wanted_of(&service(&[("lb-provider", "")]), &settings, ovn).requested_driver, None);
+}
+
+#[test]
+fn a_second_address_needs_tcp_and_octavia_2_26() {
+    use IpFamily::{V4, V6};
+    let internal = ("service.beta.kubernetes.io/openstack-internal-load-balancer", "true");
+    type Case<'a> =
+        (&'a [IpFamily], &'a [(&'a str, &'a str)], Protocol, (u16, u16), Option<IpFamily>);
+    let cases: [Case<'_>; 8] = [
+        (&[V4, V6], &[], Protocol::Tcp, (2, 26), Some(V6)),
+        (&[V4, V6], &[], Protocol::Tcp, (2, 25), None),
+        (&[V4], &[], Protocol::Tcp, (2, 26), None),
+        (&[V4, V6], &[], Protocol::Udp, (2, 26), None),
+        (&[V4, V6], &[("port-id", "p")], Protocol::Tcp, (2, 26), None),
+        (&[V4, V6], &[("lb-provider", "ovn")], Protocol::Tcp, (2, 26), None),
+        (&[V6, V4], &[], Protocol::Tcp, (2, 26), None),
+        (&[V6, V4], &[internal], Protocol::Tcp, (2, 26), Some(V4)),
+    ];
+    for (families, annotations, protocol, version, expected) in cases {
+        let service = ServiceView {
+            ip_families: families.into(),
+            ports: [port(protocol, 80)].into(),
+            ..service(annotations)
+        };
+        let features = Features::new(version, &Driver::parse(""));
+        let found = wanted_of(&service, &LoadBalancerSettings::default(), features);
+        let second = found.create_settings.second_vip.map(|vip| vip.family);
+        assert_eq!(second, expected, "{families:?} {annotations:?} {protocol:?} {version:?}");
+        let allowed = found.listeners[0].allowed.as_ref().map_or(0, Vec::len);
+        let ovn = annotations.contains(&("lb-provider", "ovn"));
+        assert_eq!(
+            allowed,
+            if ovn {
+                0
+            } else {
+                1 + usize::from(expected.is_some())
+            }
+        );
+    }
+    let named = ServiceView {
+        ip_families: [V4, V6].into(),
+        ..service(&[("additional-subnet-id", "six")])
+    };
+    let found = wanted_of(&named, &LoadBalancerSettings::default(), amphora());
+    assert_eq!(found.create_settings.second_vip.unwrap().subnet.as_deref(), Some("six"));
+}
+
+#[test]
+fn checks_of_udp_ports_have_the_delay_that_octavia_requires() {
+    let settings = LoadBalancerSettings {
+        monitor: true,
+        checks: HealthMonitorSettings {
+            delay: Duration::from_secs(1),
+            timeout: Duration::from_secs(1),
+            ..HealthMonitorSettings::default()
+        },
+        ..LoadBalancerSettings::default()
+    };
+    let both = ServiceView {
+        ports: [port(Protocol::Tcp, 80), port(Protocol::Udp, 53)].into(),
+        ..service(&[])
+    };
+    for (minimum, expected) in [(0, [1, 1]), (3, [1, 3])] {
+        let features = Features { min_udp_monitor_delay: minimum, ..amphora() };
+        let found = wanted_of(&both, &settings, features);
+        let delays = [0, 1].map(|n: usize| found.listeners[n].pool.monitor.unwrap().delay);
+        assert_eq!(delays, expected);
+    }
 }

@@ -313,7 +313,12 @@ async fn ovn_is_served_within_its_means() {
     assert_eq!(rig.plan(&web).await.unwrap(), [], "and at rest nothing is written");
     let ranges = with(service("web", &[80]), "x-forwarded-for", "true");
     assert!(matches!(rig.balancers.interpret(&ranges), ServiceInterpretation::Invalid(_)));
-    assert!(!rig.balancers.supports().source_ranges, "nobody would enforce them");
+    let mut ranges = service("api", &[81]);
+    ranges.source_ranges = ["10.0.0.0/8".into()].into();
+    assert!(
+        matches!(rig.balancers.interpret(&ranges), ServiceInterpretation::Invalid(_)),
+        "nobody would enforce them"
+    );
 }
 
 #[tokio::test(start_paused = true)]

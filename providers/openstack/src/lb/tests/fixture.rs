@@ -49,7 +49,12 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Changes the rows of all lists from here on.
+    fn new(local: &LocalCloud) -> Arc<Self> {
+        let cloud = InProcess::new(local);
+        Arc::new(Self { cloud, log: Mutex::default(), spoil: Mutex::default() })
+    }
+
+    /// Changes the rows of all lists, and objects that are answered alone, from here on.
     pub(super) fn spoil(&self, spoil: impl Fn(&str, &mut Value) + Send + 'static) {
         *self.spoil.lock() = Some(Box::new(spoil));
     }
@@ -58,9 +63,10 @@ impl Wire {
         let spoil = self.spoil.lock();
         let spoil = spoil.as_ref()?;
         let mut body: Value = serde_json::from_slice(body).ok()?;
-        for list in body.as_object_mut()?.values_mut() {
-            for row in list.as_array_mut().into_iter().flatten() {
-                spoil(target, row);
+        for content in body.as_object_mut()?.values_mut() {
+            match content {
+                Value::Array(rows) => rows.iter_mut().for_each(|row| spoil(target, row)),
+                object => spoil(target, object),
             }
         }
         Some(body.to_string().into())
@@ -156,11 +162,7 @@ impl Fixture {
         net: Net,
         settings: LoadBalancerSettings,
     ) -> Self {
-        let wire = Arc::new(Wire {
-            cloud: InProcess::new(&local),
-            log: Mutex::default(),
-            spoil: Mutex::default(),
-        });
+        let wire = Wire::new(&local);
         let client = Client::connect(&in_process::settings(&local), wire.clone())
             .await
             .unwrap()
@@ -183,6 +185,21 @@ impl Fixture {
     /// Ends this process and starts another, which knows nothing.
     pub(super) async fn restart(self) -> Self {
         Self::start(self.local, self.nodes, self.net, self.settings).await
+    }
+
+    /// As [`restart`](Self::restart), with the credentials of another user, in that user's project.
+    pub(super) async fn restart_as(self, user: &str) -> Self {
+        let mut config = in_process::settings(&self.local);
+        config.cloud.auth = in_process::auth(&self.local, user);
+        let wire = Wire::new(&self.local);
+        let client = Client::connect(&config, wire.clone())
+            .await
+            .unwrap()
+            .with_limits(None);
+        let balancers = LoadBalancers::new(client, self.settings.clone(), CLUSTER.into())
+            .await
+            .unwrap();
+        Self { wire, balancers, events: Arc::default(), ..self }
     }
 
     /// As [`restart`](Self::restart), with budgets.

@@ -2,10 +2,12 @@
 
 mod behaviour;
 mod counts;
+mod extras;
 mod fixture;
 mod groups;
 mod in_error;
 mod namesakes;
+mod odd_answers;
 mod properties;
 mod renamed;
 mod shared_reads;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ccm_core::{k8s::ServiceView, provider::ReadMode};
 use futures::future::join_all;
 use openstack_local::server::{Fault, FaultKind};
+use serde_json::Value;
 
 use super::fixture::{Fixture, service, with};
 use crate::config::{Limits, Rate};
@@ -307,13 +308,16 @@ async fn after_a_restart_security_groups_are_read_once() {
 #[tokio::test(start_paused = true)]
 async fn a_load_balancer_that_cannot_be_read_costs_its_service_alone() {
     let (rig, services) = restarted(10).await;
-    rig.wire.spoil(|target, row| {
+    let spoil = |target: &str, row: &mut Value| {
         if target.contains("/loadbalancers?") && row["name"] == "kube_service_c1_ns_web9" {
             row["tags"] = "odd".into();
         }
-    });
+    };
+    rig.wire.spoil(spoil);
     // Its annotation has its ID, by which it is read.
     all_in_line(&rig, &services).await;
+    let rig = rig.restart().await;
+    rig.wire.spoil(spoil);
     // By its name alone it can neither be found nor be missing.
     let nameless = service("web9", &[80]);
     let outcome = rig.ensure(&nameless, ReadMode::Fresh).await;

@@ -1,16 +1,9 @@
 // length: the table
-//! The tables of Services.
+//! The tables of Services. The suite on OpenStack's own services has the same.
 
-use anyhow::Context as _;
-use openstack_local::api::neutron::{FloatingIpCreate, PortCreate};
-use openstack_local::{neutron, octavia};
 use serde_json::{Value, json};
 
-use crate::fixture::{
-    ClusterFixture, INTERNAL,
-    cloud::{self, port_in},
-    full,
-};
+use crate::fixture::{INTERNAL, full};
 
 /// A Service, and what there has to be for it.
 pub(super) struct Case {
@@ -92,63 +85,14 @@ impl Case {
 
 /// What annotations name.
 pub(super) struct AnnotationValues {
-    vips: String,
-    nodes: String,
-    other: String,
-    public_b: String,
-    flavor: String,
-    certificates: [String; 2],
+    pub(super) vips: String,
+    pub(super) nodes: String,
+    pub(super) other: String,
+    pub(super) public_b: String,
+    pub(super) flavor: String,
+    pub(super) certificates: [String; 2],
     /// A floating IP that somebody made.
-    floating: String,
-}
-
-impl AnnotationValues {
-    pub(super) async fn make(stage: &ClusterFixture) -> anyhow::Result<Self> {
-        let net = &stage.cloud.net;
-        let flavor = stage
-            .cloud
-            .change(|state, _| Ok(octavia::put_flavor(state, "big", "amphora", true)))
-            .await?;
-        let (external, public) = (net.external[0].clone(), net.public[1].clone());
-        let floating = stage.cloud.change(|state, ctx| {
-            let request = FloatingIpCreate {
-                floating_network_id: external,
-                subnet_id: Some(public),
-                description: Some("mine".into()),
-                ..FloatingIpCreate::default()
-            };
-            neutron::floating_ips::create(state, ctx, request)
-        });
-        let floating = floating
-            .await?
-            .floating_ip_address
-            .context("an address")?
-            .to_string();
-        Ok(Self {
-            vips: net.vips.clone(),
-            nodes: net.nodes.clone(),
-            other: net.external[1].clone(),
-            public_b: net.public[1].clone(),
-            flavor,
-            certificates: [reference(stage, "first").await?, reference(stage, "second").await?],
-            floating,
-        })
-    }
-}
-
-async fn reference(stage: &ClusterFixture, name: &str) -> anyhow::Result<String> {
-    Ok(cloud::certificate(&stage.cloud, name).await?.reference)
-}
-
-/// Makes a port for a load balancer.
-pub(super) async fn port(stage: &ClusterFixture, name: &str) -> anyhow::Result<String> {
-    let net = &stage.cloud.net;
-    let request = PortCreate { name: Some(name.into()), ..port_in(&net.network, &net.vips) };
-    Ok(stage
-        .cloud
-        .change(|state, ctx| neutron::ports::create(state, ctx, request))
-        .await?
-        .id)
+    pub(super) floating: String,
 }
 
 /// Load balancers of the usual driver.
@@ -438,4 +382,46 @@ pub(super) fn of_ovn(_: &AnnotationValues) -> Vec<Case> {
             ],
         ),
     ]
+}
+
+/// Makes a Service with a name, named ports and annotations.
+pub(super) type MakeService = fn(&str, &[(&str, u16)], &[(&str, &str)]) -> Value;
+
+/// A Service of the table; its ports have node ports of their own.
+pub(super) fn manifest(at: usize, case: &Case, service: MakeService) -> Value {
+    let annotations: Vec<_> = case
+        .annotations
+        .iter()
+        .map(|(key, value)| (*key, value.as_str()))
+        .collect();
+    let mut manifest = service(case.name, &case.ports, &annotations);
+    for (port, (_, number)) in case.ports.iter().enumerate() {
+        manifest["spec"]["ports"][port]["nodePort"] = json!(node_port(at, *number));
+    }
+    for (field, value) in case.spec.as_object().into_iter().flatten() {
+        manifest["spec"][field] = value.clone();
+    }
+    manifest
+}
+
+/// One port has one node port, whatever the protocol.
+fn node_port(at: usize, port: u16) -> usize {
+    30000 + 20 * at + usize::from(port % 20)
+}
+
+/// Lines of a case as the world has them.
+pub(super) fn whole(at: usize, case: &Case, lines: &[&str]) -> Vec<String> {
+    let owner = format!("default/{}", case.name);
+    let line = |line: &&str| {
+        let (not, line) = line
+            .strip_prefix('!')
+            .map_or(("", *line), |line| ("!", line));
+        let about = if line.starts_with(':') { &owner } else { "" };
+        let line = format!("{not}{about}{}", line.replace("{owner}", &owner));
+        let filled = |line: String, (_, port): &(&str, u16)| {
+            line.replace(&format!("{{{port}}}"), &node_port(at, *port).to_string())
+        };
+        case.ports.iter().fold(line, filled)
+    };
+    lines.iter().map(line).collect()
 }

@@ -70,6 +70,7 @@ async fn callers_see_what_the_cluster_lets_them(s: &Scenario) -> anyhow::Result<
         ("a certificate with the right", nobody().certificate(&jane), "/metrics", 200),
         ("a certificate with another right", nobody().certificate(&jane), "/configz", 403),
         ("a certificate without", nobody().certificate(&joe), "/metrics", 403),
+        ("a certificate without", nobody().certificate(&joe), "/explain/nodes/a", 403),
         ("a certificate of masters", nobody().certificate(&root), "/configz", 200),
         (
             "a proxy for somebody with the right",

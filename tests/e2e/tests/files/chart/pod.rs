@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::workload;
 use crate::cases;
-use crate::helm::{Helm, only};
+use crate::helm::{self, Helm, RELEASE, chart, container, only, strings};
 use crate::plain::Case;
 
 /// What has to be rendered.
@@ -16,6 +16,7 @@ pub(crate) fn rendered() -> Vec<Case> {
         pods_are_spread_over_their_own_kind,
         annotations_of_all_objects_are_on_all_and_an_objects_own_win,
         further_objects_are_rendered,
+        the_test_checks_with_what_the_manager_has,
         the_notes_find_nodes_with_several_taints,
         the_notes_name_a_leader_if_there_is_one_and_what_is_deprecated,
     ]
@@ -144,8 +145,8 @@ fn further_objects_are_rendered() {
 /// What helm prints after an installation.
 fn notes(set: &str) -> String {
     let helm = Helm::find().unwrap();
-    let chart = crate::helm::chart();
-    let args = ["install", "x", chart.to_str().unwrap(), "--dry-run=client", "--set", set];
+    let folder = chart();
+    let args = ["install", "x", folder.to_str().unwrap(), "--dry-run=client", "--set", set];
     let printed = helm.run(args).unwrap();
     printed.split_once("\nNOTES:\n").unwrap().1.to_owned()
 }
@@ -171,4 +172,49 @@ fn the_notes_find_nodes_with_several_taints() {
     let (path, key) = command.split_once(" | grep ").unwrap();
     assert_eq!(key, "node.cloudprovider.kubernetes.io/uninitialized");
     assert!(path.contains(".metadata.name") && path.contains(".spec.taints[*].key"), "{path}");
+}
+
+/// Same image, arguments, account and files; and no Service or disruption budget counts the pod.
+fn the_test_checks_with_what_the_manager_has() {
+    let helm = Helm::find().unwrap();
+    let chart = chart().display().to_string();
+    let set = "provider=openstack,image.registry=r,cloudConfig.existingSecret.name=cloud-config,extraEnvFrom[0].secretRef.name=s";
+    let file = "templates/tests/check.yaml";
+    let test = helm
+        .run(["template", RELEASE, &chart, "--set", set, "--show-only", file])
+        .unwrap();
+    let test = helm::objects(&test).unwrap();
+    let test = only(&test, "Pod").unwrap();
+    let objects = helm.objects(&["--set", set]).unwrap();
+    let workload = workload(&objects);
+    let pod = &workload["spec"]["template"]["spec"];
+    for field in [
+        "serviceAccountName",
+        "hostNetwork",
+        "dnsPolicy",
+        "tolerations",
+        "volumes",
+        "securityContext",
+    ] {
+        assert!(!pod[field].is_null(), "{field}");
+        assert_eq!(test["spec"][field], pod[field], "{field}");
+    }
+    assert_eq!(test["spec"]["restartPolicy"], "Never");
+    let (ours, theirs) = (&test["spec"]["containers"][0], container(workload));
+    for field in ["image", "envFrom", "volumeMounts", "securityContext", "resources"] {
+        assert!(!theirs[field].is_null(), "{field}");
+        assert_eq!(ours[field], theirs[field], "{field}");
+    }
+    for served in ["ports", "startupProbe", "livenessProbe", "readinessProbe"] {
+        assert!(!theirs[served].is_null() && ours[served].is_null(), "{served}: nothing is served");
+    }
+    let args = strings(&ours["args"]);
+    assert_eq!(args[0], "check");
+    assert_eq!(args[1..], strings(&theirs["args"]));
+    assert_eq!(test["metadata"]["annotations"]["helm.sh/hook"], "test");
+    let selector = workload["spec"]["selector"]["matchLabels"]
+        .as_object()
+        .unwrap();
+    let labels = &test["metadata"]["labels"];
+    assert!(selector.iter().any(|(name, value)| labels[name] != *value), "{labels}");
 }

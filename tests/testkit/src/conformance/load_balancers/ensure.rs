@@ -377,3 +377,78 @@ async fn call_briefly(
     expect(took <= limit, || format!("{operation:?} took {took:?} for {calls} cloud calls"))?;
     Ok(outcome)
 }
+
+/// Time from the acceptance to the completion of a change in the rules about slow changes. It is
+/// longer than a call may sleep.
+const COMPLETION: Duration = Duration::from_secs(20);
+
+pub(super) async fn slow_change(ctx: &LbRuleContext<'_>) -> Verdict {
+    let nodes = ctx.nodes(2).await?;
+    for restart in [false, true] {
+        // A load balancer that serves gets another port and another member.
+        let before = ctx.snapshot().await?;
+        let mut driver = ctx.driver(&nodes[..1]).await?;
+        driver.ensure().await?;
+        if !ctx.cloud.complete_after(COMPLETION).await? {
+            return Err(Problem::Unsupported("the cloud's changes are never pending".to_owned()));
+        }
+        let own = driver.service.ports[0].clone();
+        let other = port(own.protocol, OTHER_PORT, 32001);
+        driver.service.ports = vec![own, other].into();
+        driver.nodes.clone_from(&nodes);
+        // The first call begins it.
+        let ensure = Operation::Ensure(ReadMode::Cached);
+        let outcome = driver.call_once(&driver.op(), ensure).await?;
+        let pending = matches!(outcome.result, Ok(Progress::Pending { .. }));
+        expect(pending, || format!("while it is pending: {}", show(&outcome.result)))?;
+        driver.apply_outcome(&outcome);
+        if restart {
+            driver.provider = ctx.provider().await?;
+        }
+        // The others complete it. Done means that the cloud shows it.
+        for operation in [ensure, Operation::Delete] {
+            let done = driver
+                .call_until_done(operation, ErrorReaction::Fail)
+                .await?;
+            done.map_err(Problem::Failed)?;
+            let snapshot = ctx.snapshot().await?;
+            if operation == ensure {
+                snapshot
+                    .served_since(&before, &driver)
+                    .map_err(|observed| Problem::Failed(format!("answered as done: {observed}")))?;
+            } else {
+                let left = snapshot.changes_since(&before);
+                expect(left.is_empty(), || format!("answered as deleted: {left}"))?;
+            }
+        }
+        ctx.cloud.complete_after(Duration::ZERO).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn late_failure(ctx: &LbRuleContext<'_>) -> Verdict {
+    let nodes = ctx.nodes(2).await?;
+    for completion in [Duration::from_millis(500), COMPLETION] {
+        let before = ctx.snapshot().await?;
+        let mut driver = ctx.driver(&nodes[..1]).await?;
+        driver.ensure().await?;
+        let slow = ctx.cloud.complete_after(completion).await?;
+        if !slow || !ctx.cloud.fail_next_accepted().await? {
+            return Err(Problem::Unsupported(
+                "the cloud's accepted changes never fail later".to_owned(),
+            ));
+        }
+        driver.nodes.clone_from(&nodes);
+        let done = driver
+            .call_until_done(Operation::Ensure(ReadMode::Cached), ErrorReaction::Retry)
+            .await?;
+        done.map_err(Problem::Failed)?;
+        ctx.snapshot()
+            .await?
+            .served_since(&before, &driver)
+            .map_err(|observed| Problem::Failed(format!("answered as done: {observed}")))?;
+        ctx.cloud.complete_after(Duration::ZERO).await?;
+        driver.remove().await?;
+    }
+    Ok(())
+}

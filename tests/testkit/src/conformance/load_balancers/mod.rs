@@ -27,7 +27,7 @@ mod ids {
 }
 
 /// Every rule for load balancers.
-pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 42] = [
+pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 44] = [
     rule!(
         ids::CLAIMED,
         interpret::claims_its_services,
@@ -265,6 +265,18 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 42] = [
         ids::PLAN_NAMES,
         backends_and_deletion::plan_names_changes,
         "the plan lists what ensure would change, with operation, object and reason"
+    ),
+    rule!(
+        "slow-change",
+        ensure::slow_change,
+        "a change that the cloud completes later is pending until then, neither done nor failed; \
+         any process completes it"
+    ),
+    rule!(
+        "late-failure",
+        ensure::late_failure,
+        "a change that the cloud accepts and that then fails is not answered as done, and \
+         succeeds when it is repeated"
     ),
 ];
 

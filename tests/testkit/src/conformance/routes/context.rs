@@ -2,7 +2,7 @@ use std::{collections::BTreeSet, future::Future, net::Ipv4Addr, sync::Arc, time:
 
 use ccm_core::{
     k8s::NodeView,
-    provider::{CloudError, CloudProvider, ErrorKind, Op, Route, RouteChange},
+    provider::{CloudError, CloudProvider, ErrorKind, Op, Progress, Route, RouteChange},
     write_gate::WriteGate,
 };
 use ipnet::{IpNet, Ipv4Net};
@@ -22,6 +22,12 @@ use super::{
 /// Maximum number of calls of one operation into which a rule injects a fault.
 pub(super) const MAX_CALLS: u64 = 100;
 
+/// Maximum number of calls until a pending change must be done.
+const MAX_ROUNDS: usize = 200;
+
+/// The answers of one call.
+pub(super) type RawAnswers = Vec<Result<Progress, CloudError>>;
+/// The answers once no change is pending any more.
 pub(super) type Answers = Vec<Result<(), CloudError>>;
 
 impl RuleContext<'_, dyn RouteCloud> {
@@ -101,7 +107,7 @@ impl RuleContext<'_, dyn RouteCloud> {
         provider: &Arc<dyn CloudProvider>,
         op: &Op,
         changes: &[RouteChange],
-    ) -> Verdict<Answers> {
+    ) -> Verdict<RawAnswers> {
         let routes = provider.routes().ok_or_else(missing_routes)?;
         let dropped = |error: CloudError| changes.iter().map(|_| Err(error.clone())).collect();
         Ok(self
@@ -111,12 +117,12 @@ impl RuleContext<'_, dyn RouteCloud> {
     }
 
     /// Applies changes and returns one answer per change. Another rule judges the number of answers.
-    pub(super) async fn apply_with(
+    pub(super) async fn apply_once(
         &self,
         provider: &Arc<dyn CloudProvider>,
         op: &Op,
         changes: &[RouteChange],
-    ) -> Verdict<Answers> {
+    ) -> Verdict<RawAnswers> {
         let answers = self.apply_raw(provider, op, changes).await?;
         match answers.len() == changes.len() {
             true => Ok(answers),
@@ -125,6 +131,71 @@ impl RuleContext<'_, dyn RouteCloud> {
                 format!("{} answers to {} changes", answers.len(), changes.len()),
             )),
         }
+    }
+
+    /// Applies changes until none is pending, in batches as large as the provider allows, with the
+    /// delays that it asks for.
+    pub(super) async fn apply_with(
+        &self,
+        provider: &Arc<dyn CloudProvider>,
+        op: &Op,
+        changes: &[RouteChange],
+    ) -> Verdict<Answers> {
+        let limits = provider.routes().ok_or_else(missing_routes)?.limits();
+        let mut answers = Vec::with_capacity(changes.len());
+        for batch in changes.chunks(limits.max_batch.get()) {
+            let first = self.apply_once(provider, op, batch).await?;
+            answers.extend(self.finish(provider, op, batch, first).await?);
+        }
+        Ok(answers)
+    }
+
+    /// Repeats the pending changes of a call until there are none.
+    pub(super) async fn finish(
+        &self,
+        provider: &Arc<dyn CloudProvider>,
+        op: &Op,
+        changes: &[RouteChange],
+        first: RawAnswers,
+    ) -> Verdict<Answers> {
+        let mut answers = first;
+        for _ in 0..MAX_ROUNDS {
+            // First find out what is pending, and for how long to wait.
+            let mut pending = Vec::new();
+            let mut delay = None;
+            for (index, answer) in answers.iter().enumerate() {
+                if let Ok(Progress::Pending { after, reason }) = answer {
+                    if after.is_zero() {
+                        let change = show(&changes[index]);
+                        let observed = format!("pending without a delay: {change}: {reason}");
+                        return Err(Problem::Failed(observed));
+                    }
+                    pending.push(index);
+                    delay = Some(delay.map_or(*after, |delay: Duration| delay.min(*after)));
+                }
+            }
+            let Some(delay) = delay else {
+                return Ok(answers.into_iter().map(|answer| answer.map(drop)).collect());
+            };
+            // Then repeat it, as the framework does.
+            tokio::time::sleep(delay).await;
+            let repeated: Vec<_> = pending
+                .iter()
+                .map(|index| changes[*index].clone())
+                .collect();
+            let deadline = Instant::now() + self.cloud.call_timeout();
+            let op = op.clone().with_deadline(deadline).with_fresh_sleep_budget();
+            let again = self.apply_once(provider, &op, &repeated).await?;
+            for (index, answer) in pending.into_iter().zip(again) {
+                answers[index] = answer;
+            }
+        }
+        let pending = answers
+            .iter()
+            .zip(changes)
+            .find(|(answer, _)| matches!(answer, Ok(Progress::Pending { .. })));
+        let change = pending.map(|(_, change)| show(change)).unwrap_or_default();
+        Err(Problem::Failed(format!("still pending after {MAX_ROUNDS} calls: {change}")))
     }
 
     pub(super) async fn apply(

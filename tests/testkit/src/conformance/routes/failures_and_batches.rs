@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, pin::pin, sync::Arc, task::Poll, time::Duration
 
 use ccm_core::{
     k8s::NodeView,
-    provider::{CloudError, CloudProvider, ErrorKind, RouteChange},
+    provider::{CloudError, CloudProvider, ErrorKind, Progress, RouteChange, Routes},
     write_gate::WriteGate,
 };
 use futures::future::join_all;
@@ -20,7 +20,10 @@ use super::{
         report::{Problem, Verdict, expect},
     },
     cloud::CloudRoute,
-    context::{Answers, MAX_CALLS, check_all_succeeded, create, fail_on_error, show, show_error},
+    context::{
+        Answers, MAX_CALLS, RawAnswers, check_all_succeeded, create, fail_on_error, show,
+        show_error,
+    },
     ids,
 };
 
@@ -36,15 +39,18 @@ const CONCURRENT_BATCHES: usize = 8;
 type RouteRuleContext<'a> = RuleContext<'a, dyn RouteCloud>;
 
 /// A batch of three routes to create and one to delete.
-struct Batch {
+pub(super) struct Batch {
     before: BTreeSet<CloudRoute>,
-    changes: Vec<RouteChange>,
+    pub(super) changes: Vec<RouteChange>,
     made: Vec<(IpNet, Arc<NodeView>)>,
     deleted: IpNet,
 }
 
 impl Batch {
-    async fn new(ctx: &RouteRuleContext<'_>, provider: &Arc<dyn CloudProvider>) -> Verdict<Self> {
+    pub(super) async fn new(
+        ctx: &RouteRuleContext<'_>,
+        provider: &Arc<dyn CloudProvider>,
+    ) -> Verdict<Self> {
         let (first, second) = (ctx.node().await?, ctx.node().await?);
         let before = ctx.snapshot().await?;
         let old = ctx.create_and_list(provider, &first).await?;
@@ -58,16 +64,39 @@ impl Batch {
     }
 
     /// Checks that all changes of the batch are in the cloud.
-    async fn check_applied(&self, ctx: &RouteRuleContext<'_>) -> Verdict<Result<(), String>> {
+    pub(super) async fn check_applied(
+        &self,
+        ctx: &RouteRuleContext<'_>,
+    ) -> Verdict<Result<(), String>> {
         let wanted: Vec<_> = self.made.iter().map(|(net, node)| (*net, node)).collect();
         ctx.check_routes_in_cloud(&self.before, &wanted).await
     }
 
     /// Checks that every change that was answered as done is in the cloud.
-    async fn check_answers(
+    pub(super) async fn check_answers(
         &self,
         ctx: &RouteRuleContext<'_>,
         answers: &Answers,
+    ) -> Verdict<Result<(), String>> {
+        let answered_done: Vec<_> = answers.iter().map(Result::is_ok).collect();
+        self.check_done(ctx, &answered_done).await
+    }
+
+    /// Checks that every change that one call answered as done is in the cloud.
+    pub(super) async fn check_raw_answers(
+        &self,
+        ctx: &RouteRuleContext<'_>,
+        answers: &RawAnswers,
+    ) -> Verdict<Result<(), String>> {
+        let is_done = |answer| matches!(answer, &Ok(Progress::Done));
+        let answered_done: Vec<_> = answers.iter().map(is_done).collect();
+        self.check_done(ctx, &answered_done).await
+    }
+
+    async fn check_done(
+        &self,
+        ctx: &RouteRuleContext<'_>,
+        answered_done: &[bool],
     ) -> Verdict<Result<(), String>> {
         let destinations: BTreeSet<_> = ctx
             .snapshot()
@@ -75,12 +104,12 @@ impl Batch {
             .into_iter()
             .map(|route| route.destination)
             .collect();
-        for (change, answer) in self.changes.iter().zip(answers) {
+        for (change, answered_done) in self.changes.iter().zip(answered_done) {
             let done = match change {
                 RouteChange::Create { destination, .. } => destinations.contains(destination),
                 RouteChange::Delete(_) => !destinations.contains(&self.deleted),
             };
-            if answer.is_ok() && !done {
+            if *answered_done && !done {
                 return Ok(Err(format!(
                     "answered as done, but not in the cloud: {}",
                     show(change)
@@ -110,9 +139,11 @@ pub(super) async fn answers_in_order(ctx: &RouteRuleContext<'_>) -> Verdict {
             changes.reverse();
         }
         for part in [&changes[..], &changes[..1], &[]] {
-            let answers = ctx.apply_raw(&provider, &ctx.op(), part).await?;
+            let op = ctx.op();
+            let answers = ctx.apply_raw(&provider, &op, part).await?;
             let count = answers.len();
             expect(count == part.len(), || format!("{count} answers to {} changes", part.len()))?;
+            let answers = ctx.finish(&provider, &op, part, answers).await?;
             for (index, (change, answer)) in part.iter().zip(&answers).enumerate() {
                 // Another rule judges whether the other changes succeed. Here only the position of
                 // the error counts.
@@ -338,7 +369,7 @@ pub(super) async fn sleeps_briefly(ctx: &RouteRuleContext<'_>) -> Verdict {
             ctx.cloud.script(fault).await?;
             let began = Instant::now();
             match apply {
-                true => drop(ctx.apply(&provider, &batch.changes).await?),
+                true => drop(ctx.apply_once(&provider, &ctx.op(), &batch.changes).await?),
                 false => drop(ctx.list_with(&provider, &ctx.op(), &[node.clone()]).await?),
             }
             let took = began.elapsed();
@@ -359,7 +390,7 @@ pub(super) async fn no_write_without_leadership(ctx: &RouteRuleContext<'_>) -> V
     let (gate, _keeper) = WriteGate::closed();
     ctx.cloud.script(None).await?;
     let op = ctx.op_with(CLUSTER, CancellationToken::new(), gate);
-    let answers = ctx.apply_with(&provider, &op, &batch.changes).await?;
+    let answers = ctx.apply_once(&provider, &op, &batch.changes).await?;
     let writes = ctx.cloud.call_count().await?.writes;
     expect(writes == 0 && ctx.snapshot().await? == before, || format!("{writes} writing calls"))?;
     let other = answers
@@ -375,7 +406,7 @@ pub(super) async fn no_write_without_leadership(ctx: &RouteRuleContext<'_>) -> V
         let (gate, keeper) = WriteGate::closed();
         keeper.open_until(Instant::now() + Duration::from_secs(3600));
         let op = ctx.op_with(CLUSTER, CancellationToken::new(), gate);
-        let mut call = pin!(ctx.apply_with(&provider, &op, &batch.changes));
+        let mut call = pin!(ctx.apply_once(&provider, &op, &batch.changes));
         let ended = interrupt_at(call.as_mut(), waits, || Poll::Ready(())).await;
         keeper.close();
         let writes_before = ctx.cloud.call_count().await?.writes;
@@ -434,7 +465,7 @@ async fn interrupt(
     let cancel = CancellationToken::new();
     let op = ctx.op_with(CLUSTER, cancel.clone(), WriteGate::always_open());
     let mut cancelled_at = None;
-    let interrupted = interrupt_at(ctx.apply_with(provider, &op, &batch.changes), waits, || {
+    let interrupted = interrupt_at(ctx.apply_once(provider, &op, &batch.changes), waits, || {
         if drop_it {
             return Poll::Ready(());
         }
@@ -460,7 +491,7 @@ async fn interrupt(
                 other.map(show_error).unwrap_or_default()
             )
         })?;
-        fail_on_error(batch.check_answers(ctx, &answers).await?, "cancelled")?;
+        fail_on_error(batch.check_raw_answers(ctx, &answers).await?, "cancelled")?;
     }
     Ok(cancelled_at.is_some())
 }
@@ -472,8 +503,9 @@ pub(super) async fn concurrent_use(ctx: &RouteRuleContext<'_>) -> Verdict {
     check_all_succeeded(&answers)
         .map_err(|observed| Problem::Blocked(ids::FAILURE_SPOILS_NOTHING, observed))?;
     let before = ctx.snapshot().await?;
+    let limits = provider.routes().map(Routes::limits).unwrap_or_default();
     let mut batches = Vec::new();
-    for _ in 0..CONCURRENT_BATCHES {
+    for _ in 0..CONCURRENT_BATCHES.min(limits.max_in_flight.get()) {
         batches.push(Batch::new(ctx, &provider).await?);
     }
     ctx.cloud.slow_down(CALL_LATENCY).await?;

@@ -4,6 +4,7 @@ mod cloud;
 mod context;
 mod failures_and_batches;
 mod listing_and_changes;
+mod slow_changes;
 
 pub use cloud::{CloudRoute, RouteCloud};
 
@@ -20,7 +21,7 @@ mod ids {
 }
 
 /// Every rule for routes.
-pub const ROUTE_RULES: [Rule<dyn RouteCloud>; 24] = [
+pub const ROUTE_RULES: [Rule<dyn RouteCloud>; 26] = [
     rule!(
         ids::LISTED,
         listing_and_changes::listed_as_made,
@@ -147,6 +148,18 @@ pub const ROUTE_RULES: [Rule<dyn RouteCloud>; 24] = [
         "concurrent-use",
         failures_and_batches::concurrent_use,
         "concurrent batches do not affect each other"
+    ),
+    rule!(
+        "slow-change",
+        slow_changes::slow_change,
+        "a change that the cloud completes later is pending until then, neither done nor failed; \
+         any process completes it"
+    ),
+    rule!(
+        "late-failure",
+        slow_changes::late_failure,
+        "a change that the cloud accepts and that then fails is not answered as done, and \
+         succeeds when it is repeated"
     ),
 ];
 

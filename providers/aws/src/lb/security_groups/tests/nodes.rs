@@ -700,3 +700,25 @@ async fn a_missing_permission_is_named_as_a_policy_spells_it() {
     let error = case.ensure(&nth(1), None).await.unwrap_err().to_string();
     assert!(error.contains("the credentials need ec2:AuthorizeSecurityGroupIngress"), "{error}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_comparison_does_not_change_which_rules_are_needed() {
+    let case = Case::new();
+    let wanted = nth(1);
+    case.ensure(&wanted, None).await.unwrap();
+    let needed = case.part.needed_rules.lock().clone();
+    let mut other = nth(1);
+    other.listeners = vec![checked_at(listener(30009), 32000)];
+    let mut unmanaged = other.clone();
+    unmanaged.security.manage_backend_rules = false;
+    for compared in [other, unmanaged] {
+        let request = RuleRequest { is_comparison: true, ..case.exposure(&compared, &[]) };
+        case.part.plan_rules(&case.op, &request).await.unwrap();
+        assert!(*case.part.needed_rules.lock() == needed);
+        let request = RuleRequest { is_comparison: false, ..request };
+        case.part.plan_rules(&case.op, &request).await.unwrap();
+        assert!(*case.part.needed_rules.lock() != needed, "a dry run is about what is desired");
+        let request = case.exposure(&wanted, &[]);
+        case.part.plan_rules(&case.op, &request).await.unwrap();
+    }
+}

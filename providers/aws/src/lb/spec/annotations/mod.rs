@@ -12,6 +12,8 @@ use std::{
 
 use ccm_core::{k8s::ServiceView, provider::FieldError};
 
+use crate::config::AnnotationDialect;
+
 pub use self::reference::reference;
 pub(in crate::lb) use self::{
     parse::{boolean, map},
@@ -20,6 +22,10 @@ pub(in crate::lb) use self::{
 
 /// Prefix of most annotations.
 pub const PREFIX: &str = "service.beta.kubernetes.io/aws-load-balancer-";
+
+/// The end of an error about something that only the dialect `extended` supports.
+pub(super) const HINT: &str = "; the annotation \
+     service.beta.kubernetes.io/aws-load-balancer-annotation-dialect: extended turns it on";
 
 /// A row of the table: one annotation, or a family with one key per port.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +41,8 @@ pub(in crate::lb) struct Annotation {
     unit: &'static str,
     effect: &'static str,
     from: Origin,
+    /// How the dialect `upstream` reads it, as shown on the page; empty if in the same way.
+    upstream: &'static str,
     /// Errors besides those of the kind.
     errors: &'static [&'static str],
     /// The reason for which the annotation has no effect here; `None` if it has one.
@@ -72,6 +80,16 @@ impl Annotation {
             .collect()
     }
 
+    /// Returns true if cloud-provider-aws does not read the annotation on Network Load Balancers.
+    fn is_unknown_upstream(&self) -> bool {
+        self.from == Origin::Lbc
+    }
+
+    /// Returns true if the annotation has an effect only in the dialect `extended`.
+    fn is_dormant_upstream(&self) -> bool {
+        self.without_effect.is_none() && (self.is_unknown_upstream() || self.upstream == NOT_SENT)
+    }
+
     /// Returns true if a key belongs to this row.
     fn is(&self, key: &str) -> bool {
         let name = if self.name.contains('/') {
@@ -86,6 +104,9 @@ impl Annotation {
         }
     }
 }
+
+/// The text for an annotation that upstream parses and never sends to AWS.
+const NOT_SENT: &str = "must be a number, and is never sent";
 
 /// Section of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +131,8 @@ enum Origin {
     /// Both the AWS load balancer controller and kubernetes/cloud-provider-aws for network load
     /// balancers.
     Both,
+    /// This provider.
+    Ours,
 }
 
 /// The format of a value.
@@ -143,19 +166,23 @@ pub fn keys() -> impl Iterator<Item = Box<str>> {
 /// Parses the annotations of one Service, one by one, and collects validation errors.
 pub(in crate::lb) struct AnnotationReader<'a> {
     annotations: &'a BTreeMap<Arc<str>, Arc<str>>,
+    dialect: AnnotationDialect,
     errors: Vec<FieldError>,
 }
 
 impl<'a> AnnotationReader<'a> {
-    pub(in crate::lb) fn new(service: &'a ServiceView) -> Self {
-        Self { annotations: &service.annotations, errors: Vec::new() }
+    pub(in crate::lb) fn new(service: &'a ServiceView, dialect: AnnotationDialect) -> Self {
+        Self {
+            annotations: &service.annotations,
+            dialect,
+            errors: Vec::new(),
+        }
     }
 
-    /// Returns the value of an annotation; `None` if it is absent, empty, or invalid, which adds an
-    /// error.
+    /// Returns the value of an annotation; `None` if it is absent, empty, unknown in the dialect, or
+    /// invalid, which adds an error.
     pub(in crate::lb) fn get<T>(&mut self, key: &AnnotationKey<T>) -> Option<T> {
-        let text = self.text(&key.definition).filter(|text| !text.is_empty())?;
-        match (key.parse)(&key.definition.key(), text) {
+        match self.parse(key)? {
             Ok(value) => Some(value),
             Err(message) => {
                 self.invalid_value(&key.definition, message);
@@ -164,14 +191,32 @@ impl<'a> AnnotationReader<'a> {
         }
     }
 
-    /// Returns the raw value, which may be empty.
+    /// Parses an annotation, and adds no error if it is invalid. Returns `None` if it is absent,
+    /// empty, or unknown in the dialect.
+    pub(in crate::lb) fn parse<T>(&self, key: &AnnotationKey<T>) -> Option<Result<T, String>> {
+        let text = self.text(&key.definition).filter(|text| !text.is_empty())?;
+        Some((key.parse)(&key.definition.key(), text))
+    }
+
+    /// Returns the raw value, which may be empty; `None` if the annotation is absent or unknown in
+    /// the dialect.
     pub(in crate::lb) fn text(&self, annotation: &Annotation) -> Option<&'a str> {
+        if self.is_unknown(annotation) {
+            return None;
+        }
         self.annotations.get(&*annotation.key()).map(|text| &**text)
+    }
+
+    fn is_unknown(&self, annotation: &Annotation) -> bool {
+        self.dialect == AnnotationDialect::Upstream && annotation.is_unknown_upstream()
     }
 
     /// Returns the values of a key that ends in a port, by that end; empty and invalid ones are
     /// left out.
     pub(in crate::lb) fn each<T>(&mut self, key: &AnnotationKey<T>) -> Vec<(&'a str, T)> {
+        if self.is_unknown(&key.definition) {
+            return Vec::new();
+        }
         let start = key.definition.key();
         let mut found = Vec::new();
         let from = (std::ops::Bound::Included(&*start), std::ops::Bound::Unbounded);
@@ -221,6 +266,18 @@ impl<'a> AnnotationReader<'a> {
         errors.retain(|error| texts.insert((error.field.clone(), error.message.clone())));
         errors
     }
+}
+
+/// Lists the keys of a Service's annotations that may have an effect only in the dialect `extended`.
+pub(in crate::lb) fn possibly_dormant(service: &ServiceView) -> Vec<Arc<str>> {
+    let mut keys = Vec::new();
+    for (key, value) in &service.annotations {
+        let row = ALL.iter().find(|row| row.is(key));
+        if !value.is_empty() && row.is_some_and(|row| row.is_dormant_upstream()) {
+            keys.push(key.clone());
+        }
+    }
+    keys
 }
 
 /// Lists annotations without effect, each with the reason: rows that say so, and keys with our

@@ -11,6 +11,10 @@ pub fn reference() -> String {
          <!-- Made by a test: CCM_UPDATE_REFERENCE=1 cargo test -p ccm-aws reference_page -->\n\n\
          What a Service of type LoadBalancer may say. Names begin with `{PREFIX}` unless a whole key is given. All mistakes \
          of a Service are told in one event, and it is left as it is until they are mended. An empty value counts as none.\n\n\
+         Each Service is read in one of two dialects. `upstream`, the default, reads what upstream's manager reads on network \
+         load balancers, in the same way; a Warning event names what it ignores. `extended` reads everything. \
+         `AnnotationDialect` of [cloud.conf](aws-cloud-conf.md) chooses for the cluster, the annotation `annotation-dialect` for \
+         one Service. [AWS](../providers/aws.md) says what changes with the dialect.\n\n\
          Origin: CCM is kubernetes/cloud-provider-aws (for network load balancers, or for classic ones), LBC is the AWS \
          load balancer controller.\n\n\
          Kinds: a bool is one of `1`, `t`, `T`, `true`, `True`, `TRUE` and their opposites. A list has commas; spaces around \
@@ -38,7 +42,7 @@ pub fn reference() -> String {
             }
         } else {
             page.push_str(
-                "| Annotation | Kind | Default | Origin | Effect |\n|---|---|---|---|---|\n",
+                "| Annotation | Kind | Default | Origin | Dialect `extended` | Dialect `upstream` |\n|---|---|---|---|---|---|\n",
             );
             for row in rows.clone() {
                 effect_row(&mut page, row);
@@ -52,13 +56,25 @@ pub fn reference() -> String {
 fn effect_row(page: &mut String, row: &Annotation) {
     let _ = writeln!(
         page,
-        "| {} | {} | {} | {} | {} |",
+        "| {} | {} | {} | {} | {} | {} |",
         name(row),
         kind(row),
         row.default,
         row.from.title(),
-        row.effect.replace('|', "\\|")
+        row.effect.replace('|', "\\|"),
+        upstream_reading(row)
     );
+}
+
+/// Returns how the dialect `upstream` reads an annotation.
+fn upstream_reading(row: &Annotation) -> &str {
+    if row.is_unknown_upstream() {
+        "ignored"
+    } else if row.upstream.is_empty() {
+        "the same"
+    } else {
+        row.upstream
+    }
 }
 
 fn errors_table<'a>(page: &mut String, rows: impl Iterator<Item = &'a Annotation>) {
@@ -135,6 +151,7 @@ impl Origin {
             Self::Classic => "CCM, classic",
             Self::Lbc => "LBC",
             Self::Both => "CCM, LBC",
+            Self::Ours => "here",
         }
     }
 }

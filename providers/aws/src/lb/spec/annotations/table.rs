@@ -6,10 +6,13 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use super::{Annotation, AnnotationKey, Origin, Parse, Section, ValueKind, parse};
-use crate::api::{
-    AllocationId,
-    elb::{HealthProtocol, IpAddressType, Scheme, TargetType},
+use super::{Annotation, AnnotationKey, NOT_SENT, Origin, Parse, Section, ValueKind, parse};
+use crate::{
+    api::{
+        AllocationId,
+        elb::{HealthProtocol, IpAddressType, Scheme, TargetType},
+    },
+    config::AnnotationDialect,
 };
 
 /// Keys and values.
@@ -26,6 +29,7 @@ impl<T> AnnotationKey<T> {
             unit: "",
             effect: "",
             from: Origin::Both,
+            upstream: "",
             errors: &[],
             without_effect: None,
         };
@@ -34,6 +38,12 @@ impl<T> AnnotationKey<T> {
 
     const fn from(mut self, from: Origin) -> Self {
         self.definition.from = from;
+        self
+    }
+
+    /// Sets how the dialect `upstream` reads it.
+    const fn upstream(mut self, upstream: &'static str) -> Self {
+        self.definition.upstream = upstream;
         self
     }
 
@@ -150,6 +160,22 @@ pub(in crate::lb) static TYPE: AnnotationKey<Box<str>> = text(General, "type")
         "cannot update Load Balancer Type annotation \"…\" after creation for Classic Load Balancer",
     ]);
 
+pub(in crate::lb) static DIALECT: AnnotationKey<AnnotationDialect> = AnnotationKey::new(
+    General,
+    "annotation-dialect",
+    ValueKind::OneOf(&AnnotationDialect::NAMES),
+    |_, text| {
+        AnnotationDialect::parse(text)
+            .ok_or_else(|| format!("{text:?} is neither upstream nor extended"))
+    },
+)
+.from(Origin::Ours)
+.default("`AnnotationDialect` of cloud.conf (`upstream`)")
+.effect(
+    "How all other annotations are read. Any other value makes a warning. Services of a class or type of the load balancer \
+     controller are always read as `extended`.",
+);
+
 pub(in crate::lb) static TARGET_TYPE: AnnotationKey<TargetType> = AnnotationKey::new(
     General,
     "nlb-target-type",
@@ -173,11 +199,15 @@ pub(in crate::lb) static NAME: AnnotationKey<Box<str>> = text(General, "name")
         "load balancer name must consist of letters, digits and inner hyphens, and not begin with internal-",
     ]);
 
-pub(in crate::lb) static TAGS: AnnotationKey<Pairs> = key_values(General, "additional-resource-tags").effect(
-    "Tags of the load balancer, its listeners, target groups and managed security group. The tags of cluster and Service \
-     cannot be set with it.",
-)
-.errors(&["tag \"k\" is not possible in AWS: …"]);
+pub(in crate::lb) static TAGS: AnnotationKey<Pairs> = key_values(General, "additional-resource-tags")
+    .upstream(
+        "new objects get them; objects that exist keep their tags",
+    )
+    .effect(
+        "Tags of the load balancer, its listeners, target groups and managed security group. The tags of cluster and \
+         Service cannot be set with it.",
+    )
+    .errors(&["tag \"k\" is not possible in AWS: …"]);
 
 pub(in crate::lb) static NODE_LABELS: AnnotationKey<Pairs> = key_values(General, "target-node-labels")
     .default("every node")
@@ -186,6 +216,7 @@ pub(in crate::lb) static NODE_LABELS: AnnotationKey<Pairs> = key_values(General,
 pub(in crate::lb) static INTERNAL: AnnotationKey<bool> =
     AnnotationKey::new(Addresses, "internal", ValueKind::Flag, |_, text| Ok(text != "false"))
         .default("internet-facing; internal for what is claimed from the load balancer controller")
+        .upstream("the same; a change after the load balancer is made has no effect")
         .effect("Scheme. Any text but `false` means internal. Cannot be changed later.");
 
 pub(in crate::lb) static SCHEME: AnnotationKey<Scheme> = AnnotationKey::new(
@@ -215,6 +246,7 @@ pub(in crate::lb) static IP_ADDRESS_TYPE: AnnotationKey<IpAddressType> = Annotat
 
 pub(in crate::lb) static SUBNETS: AnnotationKey<Vec<Box<str>>> = list(Addresses, "subnets")
     .default("one per zone, by tags; what a load balancer has, it keeps")
+    .upstream("count when the load balancer is made, and have no effect later")
     .effect("Subnets, by ID or tag `Name`.")
     .errors(&["unable to resolve empty subnet slice", "expected to find n, but found m subnets"]);
 
@@ -225,6 +257,7 @@ pub(in crate::lb) static ALLOCATIONS: AnnotationKey<Vec<AllocationId>> =
             .map(|id| AllocationId::from(&**id))
             .collect())
     })
+    .upstream("count when the load balancer is made, and have no effect later")
     .effect("Elastic IP addresses, by ID, one per subnet in the order of the subnets.")
     .errors(&[
         "EIP allocations can only be set for internet facing load balancers",
@@ -238,6 +271,7 @@ pub(in crate::lb) static PRIVATE_IPV4: AnnotationKey<Vec<Ipv4Addr>> =
             IpAddr::V6(_) => None,
         })
     })
+    .upstream("count when the load balancer is made, and have no effect later")
     .effect("Private IPv4 addresses, one per subnet, in any order.")
     .errors(&[
         "private IPv4 addresses can only be set for internal load balancers",
@@ -339,11 +373,15 @@ pub(in crate::lb) static PREFIX_LISTS: AnnotationKey<Vec<Box<str>>> = list(Secur
     .errors(&["prefix lists need a managed security group (NLBSecurityGroupMode=Managed)"]);
 
 pub(in crate::lb) static CERTIFICATES: AnnotationKey<Vec<Box<str>>> = list(Listeners, "ssl-cert")
+    .upstream("the whole text is one ARN; certificates for SNI stay as they are")
     .effect("ARNs of certificates: the default one, then those for SNI. Makes listeners of TCP ports TLS.");
 
-pub(in crate::lb) static TLS_PORTS: AnnotationKey<Vec<Box<str>>> = list(Listeners, "ssl-ports").default("`*`").effect(
-    "Which ports are TLS with `ssl-cert`: numbers, names, or `*` for all. One that is no port makes a warning.",
-);
+pub(in crate::lb) static TLS_PORTS: AnnotationKey<Vec<Box<str>>> = list(Listeners, "ssl-ports")
+    .default("`*`")
+    .upstream("`*` only alone; spaces belong to the entries, so that `443, 8443` does not name port 8443")
+    .effect(
+        "Which ports are TLS with `ssl-cert`: numbers, names, or `*` for all. One that is no port makes a warning.",
+    );
 
 pub(in crate::lb) static TLS_POLICY: AnnotationKey<Box<str>> =
     text(Listeners, "ssl-negotiation-policy")
@@ -417,6 +455,7 @@ const TARGET_ERRORS: &[&str] = &[
 ];
 
 pub(in crate::lb) static TARGET_ATTRIBUTES: AnnotationKey<Pairs> = key_values(Targets, "target-group-attributes")
+    .upstream("only `preserve_client_ip.enabled` and `proxy_protocol_v2.enabled`; others are refused")
     .effect(
         "Attributes of target groups, such as `preserve_client_ip.enabled=false`; others are left alone. One that is taken \
          off the list keeps its last value.",
@@ -452,6 +491,7 @@ pub(in crate::lb) static HEALTH_PROTOCOL: AnnotationKey<HealthProtocol> = Annota
 
 pub(in crate::lb) static HEALTH_PORT: AnnotationKey<Box<str>> = text(Health, "healthcheck-port")
     .default("`traffic-port`; the health-check node port for instances with `externalTrafficPolicy: Local`")
+    .upstream("a name is refused; no effect on Services without `externalTrafficPolicy: Local` in mode `Shared`")
     .effect("`traffic-port`, a number, or the name of a Service port.")
     .errors(&[
         "Invalid health check port 'x'",
@@ -470,6 +510,7 @@ pub(in crate::lb) static HEALTH_INTERVAL: AnnotationKey<u32> = integer(Health, "
 
 pub(in crate::lb) static HEALTH_TIMEOUT: AnnotationKey<u32> =
     integer(Health, "healthcheck-timeout")
+        .upstream(NOT_SENT)
         .default("10; 6 for HTTP; never more than the interval")
         .unit("seconds, 2 to 120")
         .effect("Time for an answer.")
@@ -485,6 +526,7 @@ pub(in crate::lb) static UNHEALTHY_THRESHOLD: AnnotationKey<u32> =
     integer(Health, "healthcheck-unhealthy-threshold")
         .default("3; 2 for instances with `externalTrafficPolicy: Local`")
         .unit("checks, 2 to 10")
+        .upstream("of an existing target group, changes only together with the healthy threshold")
         .effect("Bad checks until a target is unhealthy.");
 
 pub(in crate::lb) static SUCCESS_CODES: AnnotationKey<Box<str>> =
@@ -527,8 +569,9 @@ const CLASSIC: &str = "for classic load balancers only";
 const NOT_HERE: &str = "not supported here";
 
 /// All rows. An annotation in a row counts as known, whether or not it has an effect.
-pub(in crate::lb) static ALL: [&Annotation; 54] = [
+pub(in crate::lb) static ALL: [&Annotation; 55] = [
     &TYPE.definition,
+    &DIALECT.definition,
     &TARGET_TYPE.definition,
     &NAME.definition,
     &TAGS.definition,

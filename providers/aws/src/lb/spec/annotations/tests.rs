@@ -50,7 +50,7 @@ fn keys_with_a_port_are_told_from_those_without() {
         ("service.beta.kubernetes.io/aws-load-balancer-target-group-attributes.81", ""),
         ("service.beta.kubernetes.io/aws-load-balancer-target-node-labels", "x"),
     ]);
-    let mut reader = AnnotationReader::new(&service);
+    let mut reader = AnnotationReader::new(&service, AnnotationDialect::Extended);
     assert_eq!(reader.get(&TARGET_ATTRIBUTES).unwrap().len(), 1);
     let ports: Vec<_> = reader
         .each(&PORT_TARGET_ATTRIBUTES)
@@ -65,7 +65,7 @@ fn keys_with_a_port_are_told_from_those_without() {
 fn a_mistake_names_the_whole_key_and_is_told_once() {
     let bad = "service.beta.kubernetes.io/aws-load-balancer-listener-attributes.TCP-80";
     let service = service(&[(bad, "nonsense")]);
-    let mut reader = AnnotationReader::new(&service);
+    let mut reader = AnnotationReader::new(&service, AnnotationDialect::Extended);
     for _ in 0..2 {
         assert!(reader.each(&LISTENER_ATTRIBUTES).is_empty());
     }

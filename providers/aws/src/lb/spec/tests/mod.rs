@@ -2,6 +2,7 @@
 //! cases.
 
 mod attributes;
+mod dialects;
 mod health;
 mod listeners;
 mod ownership;
@@ -28,11 +29,15 @@ struct Case {
     settings: Settings,
 }
 
-/// A Service of type `nlb` without ports.
+/// A Service of type `nlb` without ports, of which all annotations are read.
 fn bare() -> Case {
     let mut service = ServiceView::named("default", "web");
     service.uid = "0f1e2d3c-0000-1111-2222-333344445555".into();
-    Case { service, settings: Settings::default() }.says("type", "nlb")
+    let settings = Settings {
+        annotation_dialect: AnnotationDialect::Extended,
+        ..Settings::default()
+    };
+    Case { service, settings }.says("type", "nlb")
 }
 
 /// A Service of type `nlb` with TCP port 80 on node port 30080.
@@ -125,6 +130,11 @@ impl Case {
     fn set(mut self, change: impl FnOnce(&mut Settings)) -> Self {
         change(&mut self.settings);
         self
+    }
+
+    /// The same, read as upstream reads it.
+    fn upstream(self) -> Self {
+        self.set(|settings| settings.annotation_dialect = AnnotationDialect::Upstream)
     }
 
     fn read(&self) -> ParsedService {

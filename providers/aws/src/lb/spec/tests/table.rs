@@ -9,15 +9,16 @@ use crate::lb::spec::annotations::{ALL, Annotation};
 
 /// Rows that change nothing that is wanted, whatever they say: whose the Service is, and what is
 /// refused.
-const SILENT: [&str; 4] = [
+const SILENT: [&str; 5] = [
     "type",
+    "annotation-dialect",
     "extra-security-groups",
     "multi-cluster-target-group",
     "service.beta.kubernetes.io/actions.",
 ];
 
 /// A Service on which every annotation can have an effect, and the value that has.
-fn telling() -> BTreeMap<&'static str, (Case, &'static str)> {
+pub(super) fn telling() -> BTreeMap<&'static str, (Case, &'static str)> {
     let managed = || nlb().set(|settings| settings.managed_security_groups = true);
     let dual = || nlb().says("ip-address-type", "dualstack");
     let tls = || nlb().says("ssl-cert", "arn:a");
@@ -71,7 +72,7 @@ fn telling() -> BTreeMap<&'static str, (Case, &'static str)> {
 }
 
 /// Completes the name of a row that ends in a port.
-fn named(row: &Annotation) -> String {
+pub(super) fn named(row: &Annotation) -> String {
     match row.name {
         "listener-attributes." => "listener-attributes.TCP-80".to_owned(),
         "target-group-attributes." => "target-group-attributes.80".to_owned(),

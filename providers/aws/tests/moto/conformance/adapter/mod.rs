@@ -95,7 +95,7 @@ impl AwsAdapter {
             .map(|kind| format!("{kind}QPS = 1000\n{kind}Burst = 10000"))
             .join("\n");
         let text = format!(
-            "[Global]\nRegion = us-west-2\nVPC = {}\nKubernetesClusterID = {cluster}\nDefaultLoadBalancerType = nlb\n\
+            "[Global]\nRegion = us-west-2\nVPC = {}\nKubernetesClusterID = {cluster}\nDefaultLoadBalancerType = nlb\nAnnotationDialect = extended\n\
              LoadBalancerClass = {CLASS}\n{budgets}\n{}",
             self.place().vpc,
             self.config

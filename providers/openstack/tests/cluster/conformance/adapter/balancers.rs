@@ -52,7 +52,6 @@ impl LoadBalancerCloud for OpenStackAdapter {
         self.site().read_state(objects).await
     }
 
-    /// Of two address families the first is served.
     async fn serves_both_families(&self, balancer: &CloudLoadBalancer) -> anyhow::Result<bool> {
         Ok(balancer.addresses.iter().any(|a| a.contains(':'))
             && balancer.addresses.iter().any(|a| a.contains('.')))
@@ -205,7 +204,12 @@ impl<'a> View<'a> {
         let floating = floating
             .filter_map(|ip| ip.floating_ip_address)
             .map(|ip| ip.to_string());
-        floating.chain(self.balancer.vip_address.clone()).collect()
+        let additional = self.balancer.additional_vips.iter();
+        let additional = additional.filter_map(|vip| vip.ip_address.clone());
+        floating
+            .chain(self.balancer.vip_address.clone())
+            .chain(additional)
+            .collect()
     }
 }
 

@@ -1,0 +1,359 @@
+//! What the route controller contributes to explanations.
+
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{
+    NetworkConditions, RouteController, RouteControllerConfig,
+    backoff::{ChangeBackoff, ChangeKey, ChangeOutcome, UnfinishedChange},
+    plan::{NetworkStatus, RejectReason, RejectedPodCidr},
+};
+use crate::{
+    config::controller_names::{NODE_IPAM, NODE_ROUTE},
+    explain::{
+        AttemptRecord, Cause, ExplainTime, ExplainedCause, Explainer, FailedRoute, NodeExplanation,
+        RoutePass, RoutesExplanation, api_attempt, cloud_attempt, cloud_cause,
+    },
+    k8s::NodeView,
+    provider::{CloudError, CloudProvider, ErrorKind, NodeOwnership},
+    runtime::{api::ApiError, cache::Cache},
+};
+
+/// The results of the last reconciles, for explanations alone. Only what went wrong has an entry.
+#[derive(Debug, Default)]
+pub(super) struct RouteHistory {
+    last_pass: Option<PassRecord>,
+    /// The number of routes that the last successful listing found.
+    pub(super) managed_routes: usize,
+    /// The pod CIDRs that get no route.
+    pub(super) rejected: Vec<RejectedPodCidr>,
+    failed: Vec<FailedRouteRecord>,
+}
+
+#[derive(Debug)]
+struct PassRecord {
+    at: Instant,
+    /// The listing, if it failed.
+    failed_listing: Option<AttemptRecord>,
+}
+
+/// A change that failed or is pending.
+#[derive(Debug)]
+struct FailedRouteRecord {
+    change: ChangeKey,
+    attempt: UnfinishedChange,
+}
+
+impl RouteHistory {
+    /// Records a reconcile that ended now, and the changes that are to be retried.
+    pub(super) fn record_pass(
+        &mut self,
+        failed_listing: Option<AttemptRecord>,
+        failures: &ChangeBackoff,
+    ) {
+        self.last_pass = Some(PassRecord { at: Instant::now(), failed_listing });
+        self.failed.clear();
+        for (change, attempt) in failures.iter() {
+            self.failed
+                .push(FailedRouteRecord { change: change.clone(), attempt: attempt.clone() });
+        }
+    }
+}
+
+/// Creates the record of routes that could not be listed.
+pub(super) fn failed_routes(error: &CloudError) -> AttemptRecord {
+    cloud_attempt("list routes", error)
+}
+
+/// Creates the record of nodes that could not be listed to confirm deletions of routes.
+pub(super) fn failed_nodes(error: &ApiError) -> AttemptRecord {
+    api_attempt("list nodes", error)
+}
+
+/// Returns the cause for which the cloud did not create a route. A node without addresses is often
+/// none that the cloud can route to.
+pub(super) fn route_cause(node: &NodeView, outcome: &ChangeOutcome) -> Cause {
+    let ChangeOutcome::Failed(error) = outcome else {
+        return Cause::RoutePending;
+    };
+    let is_about_account =
+        matches!(error.kind(), ErrorKind::Denied | ErrorKind::Throttled | ErrorKind::QuotaExceeded);
+    if node.addresses.is_empty() && !is_about_account {
+        Cause::RouteWaitsForAddresses
+    } else {
+        cloud_cause(error)
+    }
+}
+
+impl RejectReason {
+    fn cause(&self) -> Cause {
+        match self {
+            Self::NotANetwork => Cause::PodCidrInvalid,
+            Self::OutsideCluster => Cause::PodCidrOutOfRange,
+            Self::Foreign => Cause::PodCidrOfAnotherCloud,
+            Self::OwnedByNode(_) => Cause::PodCidrOfAnotherNode,
+        }
+    }
+}
+
+impl RejectedPodCidr {
+    /// Returns the cause for which the pod CIDR gets no route.
+    pub(super) fn cause(&self) -> Cause {
+        self.reason.cause()
+    }
+}
+
+/// Explains routes from the state of the controller.
+struct RouteExplainer {
+    history: Arc<Mutex<RouteHistory>>,
+    network: NetworkConditions,
+    nodes: Cache<NodeView>,
+    provider: Arc<dyn CloudProvider>,
+    config: RouteControllerConfig,
+    started_at: Instant,
+}
+
+impl RouteController {
+    /// Returns what explains routes while the controller runs.
+    pub(crate) fn explainer(&self) -> Arc<dyn Explainer> {
+        Arc::new(RouteExplainer {
+            history: self.history.clone(),
+            network: self.network.clone(),
+            nodes: self.ctx.nodes.clone(),
+            provider: self.ctx.provider.clone(),
+            config: self.config.clone(),
+            started_at: self.started_at,
+        })
+    }
+}
+
+impl Explainer for RouteExplainer {
+    fn explain_node(&self, node: &NodeView, time: ExplainTime, explanation: &mut NodeExplanation) {
+        explanation.controllers.push(NODE_ROUTE);
+        if !explanation.ours || node.deleting {
+            return;
+        }
+        if node.pod_cidrs.is_empty() {
+            // The allocator explains its own nodes.
+            if !explanation.controllers.contains(&NODE_IPAM) {
+                let message = format!("node {}: spec.podCIDRs is empty", node.name);
+                explanation.add(ExplainedCause::new(Cause::NoPodCidr, message));
+            }
+            return;
+        }
+        let status = self.network.status(node);
+        let history = self.history.lock();
+        let causes = self.causes_of_node(&history, node, status, time);
+        let route = match status {
+            Some(NetworkStatus::Ready) => "exists",
+            Some(NetworkStatus::NotReady) => "missing, or one of the node's others is",
+            None => "not compared yet",
+        };
+        for cidr in &mut explanation.pod_cidrs {
+            let is_rejected = history
+                .rejected
+                .iter()
+                .any(|rejected| rejected.node.uid == node.uid && *rejected.cidr == *cidr.cidr);
+            let route = if is_rejected {
+                "will not be created"
+            } else {
+                route
+            };
+            cidr.route = Some(route.to_owned());
+        }
+        for cause in causes {
+            explanation.add(cause);
+        }
+        for failed in history.failed.iter().filter(|failed| failed.is_for(node)) {
+            if let Some(attempt) = self.attempt_of(failed) {
+                explanation.attempts.push(attempt.explain(NODE_ROUTE, time));
+            }
+        }
+    }
+
+    fn explain_routes(&self, time: ExplainTime) -> Option<RoutesExplanation> {
+        let history = self.history.lock();
+        let mut causes: Vec<_> = history
+            .rejected
+            .iter()
+            .map(|rejected| self.cause_of_rejection(rejected))
+            .collect();
+        causes.extend(listing_cause("routes", &history, time));
+        if history.last_pass.is_none() {
+            let message = "routes: the first comparison has not ended";
+            causes.push(ExplainedCause::new(Cause::RoutesNotComparedYet, message));
+        }
+        let nodes = self.nodes.list();
+        let mut without_pod_cidr = Vec::new();
+        let mut names = HashMap::new();
+        for node in &nodes {
+            let is_ours = self.provider.node_ownership(node) == NodeOwnership::Ours;
+            if is_ours && node.pod_cidrs.is_empty() && !node.deleting {
+                without_pod_cidr.push(node.name.to_string());
+            }
+            names.insert(&*node.uid, &*node.name);
+        }
+        without_pod_cidr.sort();
+        let failed: Vec<_> = history
+            .failed
+            .iter()
+            .map(|failed| self.explain_failure(failed, &names, time))
+            .collect();
+        for (failed, record) in failed.iter().zip(&history.failed) {
+            let of = failed.node.as_deref().unwrap_or("no node");
+            let message = format!(
+                "route {} of {of}: {}: {}",
+                failed.destination, failed.operation, failed.error
+            );
+            let cause = match &record.attempt.outcome {
+                ChangeOutcome::Failed(error) => cloud_cause(error),
+                ChangeOutcome::Pending { .. } => Cause::RoutePending,
+            };
+            let cause = ExplainedCause::new(cause, message);
+            causes.push(cause.until(Some(failed.retry_at)));
+        }
+        Some(RoutesExplanation {
+            at: time.wall(),
+            summary: format!(
+                "{} routes managed, {} changes failed or pending, {} pod CIDRs get no route",
+                history.managed_routes,
+                failed.len(),
+                history.rejected.len()
+            ),
+            causes,
+            cluster_cidrs: self
+                .config
+                .cluster_cidrs
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            last_pass: history.explain_pass(time),
+            failed,
+            nodes_without_pod_cidr: without_pod_cidr,
+        })
+    }
+}
+
+impl RouteExplainer {
+    /// Returns the causes for which a node with pod CIDRs lacks routes.
+    fn causes_of_node(
+        &self,
+        history: &RouteHistory,
+        node: &NodeView,
+        status: Option<NetworkStatus>,
+        time: ExplainTime,
+    ) -> Vec<ExplainedCause> {
+        let mut causes = Vec::new();
+        for rejected in &history.rejected {
+            if rejected.node.uid == node.uid {
+                causes.push(self.cause_of_rejection(rejected));
+            }
+        }
+        for failed in history.failed.iter().filter(|failed| failed.is_for(node)) {
+            let cause = route_cause(node, &failed.attempt.outcome);
+            let destination = failed.change.destination();
+            let message = format!(
+                "node {}: route {destination}: {}",
+                node.name,
+                failed.attempt.outcome.text()
+            );
+            let until = time.at(self.started_at + failed.attempt.retry_at);
+            causes.push(ExplainedCause::new(cause, message).until(Some(until)));
+        }
+        if !causes.is_empty() || status == Some(NetworkStatus::Ready) {
+            return causes;
+        }
+        // No route failed by itself, so the whole comparison did, or has not been made.
+        let listing = listing_cause(&format!("node {}", node.name), history, time);
+        causes.push(listing.unwrap_or_else(|| {
+            let cause = match status {
+                None => Cause::RoutesNotComparedYet,
+                Some(_) => Cause::RouteNotCreated,
+            };
+            ExplainedCause::new(cause, format!("node {}: its route does not exist yet", node.name))
+        }));
+        causes
+    }
+
+    fn cause_of_rejection(&self, rejected: &RejectedPodCidr) -> ExplainedCause {
+        ExplainedCause::new(rejected.cause(), rejected.note(&self.config.cluster_cidrs))
+    }
+
+    /// Returns the last attempt, if it failed.
+    fn attempt_of(&self, failed: &FailedRouteRecord) -> Option<AttemptRecord> {
+        let ChangeOutcome::Failed(error) = &failed.attempt.outcome else {
+            return None;
+        };
+        Some(AttemptRecord {
+            at: self.started_at + failed.attempt.at,
+            failures: failed.attempt.failures,
+            retry_at: Some(self.started_at + failed.attempt.retry_at),
+            ..cloud_attempt("create route", error)
+        })
+    }
+
+    /// Explains a change that failed. `names` has the names of the nodes by their UIDs.
+    fn explain_failure(
+        &self,
+        failed: &FailedRouteRecord,
+        names: &HashMap<&str, &str>,
+        time: ExplainTime,
+    ) -> FailedRoute {
+        let (operation, node) = match &failed.change {
+            ChangeKey::Create(uid, _) => {
+                ("create", names.get(&**uid).map(|name| (*name).to_owned()))
+            }
+            ChangeKey::Delete(..) => ("delete", None),
+        };
+        FailedRoute {
+            operation,
+            node,
+            destination: failed.change.destination().to_string(),
+            error: failed.attempt.outcome.text(),
+            request_id: match &failed.attempt.outcome {
+                ChangeOutcome::Failed(error) => error.request_id().map(str::to_owned),
+                ChangeOutcome::Pending { .. } => None,
+            },
+            at: time.at(self.started_at + failed.attempt.at),
+            failures: failed.attempt.failures,
+            retry_at: time.at(self.started_at + failed.attempt.retry_at),
+        }
+    }
+}
+
+impl FailedRouteRecord {
+    fn is_for(&self, node: &NodeView) -> bool {
+        matches!(&self.change, ChangeKey::Create(uid, _) if *uid == node.uid)
+    }
+}
+
+impl RouteHistory {
+    fn explain_pass(&self, time: ExplainTime) -> Option<RoutePass> {
+        let pass = self.last_pass.as_ref()?;
+        let failed = pass.failed_listing.as_ref();
+        Some(RoutePass {
+            at: time.at(pass.at),
+            error: failed.map(|failed| failed.error.to_string()),
+            request_id: failed
+                .and_then(|failed| failed.request_id.as_deref())
+                .map(str::to_owned),
+            retry_at: failed
+                .and_then(|failed| failed.retry_at)
+                .map(|at| time.at(at)),
+            managed_routes: self.managed_routes,
+        })
+    }
+}
+
+/// Returns the cause for which the last listing failed; `None` if it did not.
+fn listing_cause(
+    object: &str,
+    history: &RouteHistory,
+    time: ExplainTime,
+) -> Option<ExplainedCause> {
+    let failed = history.last_pass.as_ref()?.failed_listing.as_ref()?;
+    let object = format!("{object}: the {} request failed", failed.operation);
+    Some(ExplainedCause::of_attempt(&object, failed, time))
+}
