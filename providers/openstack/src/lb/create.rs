@@ -64,7 +64,7 @@ impl LoadBalancerReconciler {
             .create_load_balancer(&body, "there is none")
             .await
             .map_err(|error| self.rejection(op, error))?;
-        state.created_id = Some(tree.id.as_str().into());
+        state.created_id = Some(tree.load_balancer.id.as_str().into());
         // Some drivers create the children later. Then they are read when they are needed.
         let has_all_listeners = tree.listeners.len() == body.listeners.len();
         state.children_known = body.listeners.is_empty() || has_all_listeners;

@@ -7,8 +7,10 @@ use ccm_core::{
     k8s::{IpFamily, Protocol, ServiceView},
     provider::{ErrorKind, ReadMode},
 };
-use openstack_api::{neutron::SubnetCreate, octavia::Pool};
-use openstack_local::neutron;
+use openstack_local::{
+    api::{neutron::SubnetCreate, octavia::Pool},
+    neutron,
+};
 
 use super::fixture::{Fixture, address, internal, service, with};
 use crate::lb::features::Driver;
