@@ -82,6 +82,21 @@ pub(super) fn findings(text: &str, version: &str) -> Vec<String> {
     prefixed(findings)
 }
 
+/// Says if the version's section has a date before that of the last commit: it was cut, and then the
+/// release was put off.
+pub(super) fn older_than(text: &str, version: &str, last_commit: &str) -> Option<String> {
+    let sections = sections(text);
+    let section = sections.iter().find(|section| section.name == version)?;
+    let date = section.date()?;
+    // ISO dates are ordered as text.
+    (date < last_commit).then(|| {
+        format!(
+            "{}: [{version}] is dated {date}, and the last commit is of {last_commit}",
+            super::CHANGELOG
+        )
+    })
+}
+
 fn prefixed(findings: Vec<String>) -> Vec<String> {
     let prefix = |finding| format!("{}: {finding}", super::CHANGELOG);
     findings.into_iter().map(prefix).collect()
@@ -188,6 +203,18 @@ mod tests {
             assert!(GOOD.contains(from), "{from}");
             assert_eq!(of(&GOOD.replacen(from, to, 1)), [finding]);
         }
+    }
+
+    #[test]
+    fn a_section_is_not_older_than_what_is_released() {
+        let of = |version, last_commit| older_than(GOOD, version, last_commit);
+        assert_eq!(of("0.2.0", "2026-02-28"), None);
+        assert_eq!(of("0.2.0", "2026-02-01"), None);
+        assert_eq!(
+            of("0.2.0", "2026-03-01").unwrap(),
+            "CHANGELOG.md: [0.2.0] is dated 2026-02-28, and the last commit is of 2026-03-01"
+        );
+        assert_eq!(of("0.3.0", "2026-03-01"), None, "that there is none is another finding");
     }
 
     #[test]

@@ -23,6 +23,15 @@ pub(super) fn findings(root: &Path, version: &str) -> anyhow::Result<Vec<String>
     Ok(findings)
 }
 
+/// The day of the last commit, as in 2026-01-31.
+pub(super) fn last_date(root: &Path) -> anyhow::Result<String> {
+    // Everywhere the same day.
+    let mut git = git(root);
+    git.env("TZ", "UTC")
+        .args(["log", "-1", "--date=format-local:%Y-%m-%d", "--format=%cd"]);
+    Ok(process::output(&mut git)?.trim().to_owned())
+}
+
 /// The commit that a name leads to, also through an annotated tag.
 fn commit(root: &Path, name: &str) -> anyhow::Result<Option<String>> {
     let output = git(root)
@@ -60,6 +69,27 @@ mod tests {
         ];
         let arguments = identity.iter().chain(arguments);
         process::output(git(root).args(arguments)).unwrap();
+    }
+
+    #[test]
+    fn the_day_of_a_commit_is_that_of_utc() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        run(root, &["init", "--quiet"]);
+        let mut commit = git(root);
+        commit
+            .args([
+                "-c",
+                "user.name=a",
+                "-c",
+                "user.email=a@example.org",
+                "-c",
+                "commit.gpgsign=false",
+            ])
+            .args(["commit", "--quiet", "--allow-empty", "--message", "one"])
+            .env("GIT_COMMITTER_DATE", "2026-02-28T23:30:00-0100");
+        process::output(&mut commit).unwrap();
+        assert_eq!(last_date(root).unwrap(), "2026-03-01");
     }
 
     #[test]

@@ -46,6 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut findings = versions::findings(version, &files, &versions::packages()?);
     findings.extend(statements::findings(&files));
     findings.extend(changelog::findings(&changelog, version));
+    findings.extend(changelog::older_than(&changelog, version, &git::last_date(&root)?));
     findings.extend(git::findings(&root, version)?);
     for finding in &findings {
         eprintln!("{finding}");
