@@ -31,7 +31,7 @@ use tokio::time::Instant;
 
 use self::kinds::Round;
 use crate::{
-    cloud::{Ids, PAUSE, RealCloud, User, id_of},
+    cloud::{Ids, PAUSE, PAUSE_OF_CLOUD, RealCloud, User, id_of},
     fixture::{LONG, SOON, is_tainted, snapshot::Lists},
 };
 
@@ -322,7 +322,7 @@ impl<'a> Stage<'a> {
         let deadline = Instant::now() + LONG;
         while let Err(wrong) = holds().await? {
             anyhow::ensure!(Instant::now() < deadline, "{what}: {wrong}\n{}", tail(ccm));
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(PAUSE_OF_CLOUD).await;
         }
         Ok(())
     }
