@@ -100,14 +100,8 @@ fn trials(tier: Tier, shared: &Arc<Shared>) -> Vec<Trial> {
             services_that_stop_and_start_lose_nothing, revoked_tokens_are_renewed,
         }
     };
-    let trial = |(name, body): (&'static str, Body)| {
-        let own = Arc::clone(shared);
-        let missing = shared.state.as_ref().err().cloned();
-        Tier::Nightly.case(tier, name, missing, move || {
-            report(name, || own.runtime.block_on(run(&own, body)))
-        })
-    };
-    let mut trials: Vec<_> = cases.into_iter().filter_map(trial).collect();
+    // The longest cases are the first.
+    let mut trials = Vec::new();
     let swaps: [(&'static str, Swap); 2] = [
         ("takeover::with_every_annotation", |cloud, programs| {
             Box::pin(takeover::with_every_annotation(cloud, programs))
@@ -136,6 +130,14 @@ fn trials(tier: Tier, shared: &Arc<Shared>) -> Vec<Trial> {
             })
         }));
     }
+    let trial = |(name, body): (&'static str, Body)| {
+        let own = Arc::clone(shared);
+        let missing = shared.state.as_ref().err().cloned();
+        Tier::Nightly.case(tier, name, missing, move || {
+            report(name, || own.runtime.block_on(run(&own, body)))
+        })
+    };
+    trials.extend(cases.into_iter().filter_map(trial));
     trials
 }
 
