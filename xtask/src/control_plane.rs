@@ -25,11 +25,12 @@ const PROGRAMS: [(&str, &str, &str); 4] = [
 /// Programs in Go that run beside ours in Rust: their names, their modules below `tests`, and their
 /// main packages. Those of our own are in the module of Kubernetes, so that Go compiles what they
 /// share with its programs once.
-const GO_PROGRAMS: [(&str, &str, &str); 5] = [
+const GO_PROGRAMS: [(&str, &str, &str); 6] = [
     (assets::GO_ELECTOR, "control-plane/kubernetes", "./elector"),
     (assets::GO_CCM, "control-plane/kubernetes", "./ccm"),
     (assets::PAUSE, "control-plane/kubernetes", "./pause"),
     (assets::WEB, "control-plane/kubernetes", "./web"),
+    (assets::GOPHERCLOUD, "openstack-clients/gophercloud", "."),
     (
         assets::PROMTOOL,
         "control-plane/promtool",

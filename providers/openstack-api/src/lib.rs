@@ -1,17 +1,18 @@
-//! Request and response types of Keystone v3, Nova, Neutron and Octavia.
+//! Requests to OpenStack's services as plain types: what is sent to Keystone v3, Neutron and Octavia,
+//! and the words that they use.
 //!
-//! The provider and the local cloud share these types, which do no I/O. A type serializes to the
-//! form that the service itself sends, and accepts what any supported release sends. Therefore
-//! fields that a release may lack have defaults.
+//! Nothing here does I/O, and nothing here describes an answer. What a client reads depends on what
+//! it needs: it should have types of its own, with few fields. Only [`neutron::Route`] and
+//! [`neutron::AddressPair`] are read as well, because they are sent back as they were.
 
 #![deny(missing_docs)]
 
 pub mod keystone;
-mod lenient;
 pub mod neutron;
-pub mod nova;
 pub mod octavia;
 mod secret;
-pub mod version;
+#[cfg(test)]
+mod tests;
+mod words;
 
 pub use secret::Secret;

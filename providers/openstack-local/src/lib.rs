@@ -5,6 +5,7 @@
 
 #![deny(missing_docs)]
 
+pub mod api;
 pub mod cli;
 pub mod dataplane;
 pub mod glance;

@@ -6,6 +6,7 @@
 #[cfg(test)]
 extern crate self as ccm_openstack;
 
+pub mod api;
 pub mod cli;
 pub mod client;
 pub mod config;

@@ -8,7 +8,7 @@ use ccm_core::{
     provider::Op,
     write_gate::WriteGate,
 };
-use openstack_api::{
+use openstack_local::api::{
     neutron::{InterfaceRequest, NetworkCreate, QuotaUpdate, Router, RouterCreate, SubnetCreate},
     nova::{NetworkRequest, Networks, ServerCreate},
 };
@@ -18,6 +18,7 @@ use openstack_local::{
     server::{Fault, FaultKind, LocalCloud, Settings as CloudSettings},
     state::{ApiError, CloudState, RequestContext},
 };
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::{
@@ -203,4 +204,21 @@ fn build(state: &mut CloudState, ctx: &RequestContext) -> Result<(String, String
     let interface = InterfaceRequest { subnet_id: Some(subnet.id), port_id: None };
     neutron::router_interfaces::add(state, ctx, &router.id, &interface)?;
     Ok((network.id, router.id))
+}
+
+/// Returns an object as a service sends it with each field in turn absent, null, an unknown word, and
+/// of another type; and what that is.
+pub(crate) fn odd_variants(object: &Value) -> Vec<(String, Value)> {
+    let mut variants = Vec::new();
+    for name in object.as_object().expect("an object").keys() {
+        let mut without = object.clone();
+        without.as_object_mut().expect("an object").remove(name);
+        variants.push((format!("{name} absent"), without));
+        for odd in [Value::Null, "SOMETHING_NEW".into(), vec![7].into()] {
+            let mut with = object.clone();
+            with[name.as_str()] = odd.clone();
+            variants.push((format!("{name} {odd}"), with));
+        }
+    }
+    variants
 }

@@ -166,7 +166,7 @@ pub(super) static ALL: [Suite; 30] = [
     )
     .nightly(ALL_OF_IT),
     Suite::new("ccm-mock", "lib", "the scriptable cloud"),
-    Suite::new("openstack-api", "lib", "the types that the provider and the local cloud share"),
+    Suite::new("openstack-api", "lib", "requests to OpenStack, compared with literal bodies"),
     Suite::new("ccm-e2e", "lib", "what end-to-end suites observe with"),
     Suite::new("ccm-explore", "lib", "the framework's explorer itself"),
     Suite::new("ccm-fuzz", "lib", "the fuzz targets themselves"),

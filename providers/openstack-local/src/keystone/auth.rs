@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
-use jiff::Timestamp;
-use openstack_api::{
+use crate::api::{
     Secret,
     keystone::{ApplicationCredentialMethod, DomainRef, Identity, ProjectRef, Scope, UserRef},
 };
+use http::StatusCode;
+use jiff::Timestamp;
 
 use super::{
     ApplicationCredential, Project, Target, Token, TokenScope, Trust, User,

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::api::keystone::{Catalog, CatalogEndpoint, CatalogService, CollectionLinks};
 use axum::{
     Json, Router,
     extract::{Path, State as From},
     routing,
 };
-use openstack_api::keystone::{Catalog, CatalogEndpoint, CatalogService, CollectionLinks};
 use serde_json::{Value, json};
 
 use super::{Endpoint, Region, RequestUser, Service, TokenScope, policy};

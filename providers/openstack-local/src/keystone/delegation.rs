@@ -2,6 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::api::{
+    Secret,
+    keystone::{
+        self as api, ApplicationCredentialCreate, ApplicationCredentialEnvelope, Named, RoleRef,
+        SelfLink,
+    },
+};
 use axum::{
     Json, Router,
     extract::{Path, State as From},
@@ -9,13 +16,6 @@ use axum::{
 };
 use http::StatusCode;
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
-use openstack_api::{
-    Secret,
-    keystone::{
-        self as api, ApplicationCredentialCreate, ApplicationCredentialEnvelope, Named, RoleRef,
-        SelfLink,
-    },
-};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -1,5 +1,9 @@
 use std::sync::Arc;
 
+use crate::api::{
+    keystone::{SUBJECT_TOKEN, TokenAnswer, TokenRequest, VersionValues, Versions},
+    version::{Link, MediaType, Version, VersionDocument},
+};
 use axum::{
     Json, Router,
     extract::{FromRequestParts, State as From},
@@ -8,10 +12,6 @@ use axum::{
 };
 use http::{HeaderValue, StatusCode, request::Parts};
 use jiff::SignedDuration;
-use openstack_api::{
-    keystone::{SUBJECT_TOKEN, TokenAnswer, TokenRequest, VersionValues, Versions},
-    version::{Link, MediaType, Version, VersionDocument},
-};
 
 use super::{RequestUser, auth, catalog, delegation, projects, token, users};
 use crate::{
@@ -112,7 +112,7 @@ async fn authenticate(
 fn answer(
     status: StatusCode,
     text: &str,
-    token: openstack_api::keystone::Token,
+    token: crate::api::keystone::Token,
 ) -> Result<Response, ApiError> {
     let mut header = HeaderValue::try_from(text).map_err(|_| unauthorized())?;
     header.set_sensitive(true);

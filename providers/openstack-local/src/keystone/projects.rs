@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::api::keystone::{self as api, SelfLink};
 use axum::{
     Json, Router,
     extract::{Path, State as From},
     routing,
 };
 use http::StatusCode;
-use openstack_api::keystone::{self as api, SelfLink};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

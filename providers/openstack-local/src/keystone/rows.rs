@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
+use crate::api::Secret;
 use jiff::Timestamp;
-use openstack_api::Secret;
 use serde::{Deserialize, Serialize};
 
 use super::secret::Hashed;
@@ -269,8 +269,19 @@ pub struct KeyContainer {
     pub project_id: String,
     /// When it was created.
     pub created_at: Timestamp,
+    /// `certificate`, `rsa` or `generic`.
+    #[serde(default = "certificate")]
+    pub kind: String,
     /// IDs of secrets by role: `certificate`, `private_key`, `intermediates`.
     pub secrets: BTreeMap<String, String>,
+}
+
+fn certificate() -> String {
+    "certificate".to_owned()
+}
+
+fn text_plain() -> String {
+    "text/plain".to_owned()
 }
 
 /// A secret of the key manager.
@@ -284,8 +295,32 @@ pub struct KeySecret {
     pub project_id: String,
     /// When it was created.
     pub created_at: Timestamp,
-    /// `certificate`, `private` or `opaque`.
+    /// `certificate`, `private`, `public`, `passphrase`, `symmetric` or `opaque`.
     pub kind: String,
     /// The content, such as a PEM file.
     pub payload: Secret,
+    /// Media type of the content; empty while there is none.
+    #[serde(default = "text_plain")]
+    pub content_type: String,
+    /// True when `payload` is the base64 form of the content, which is not text.
+    #[serde(default)]
+    pub is_base64: bool,
+    /// For people, such as `aes`.
+    #[serde(default)]
+    pub algorithm: Option<String>,
+    /// For people: bits of the key.
+    #[serde(default)]
+    pub bit_length: Option<u32>,
+    /// For people, such as `cbc`.
+    #[serde(default)]
+    pub mode: Option<String>,
+    /// Expiry, which has no effect here.
+    #[serde(default)]
+    pub expiration: Option<String>,
+    /// User that created it.
+    #[serde(default)]
+    pub creator_id: String,
+    /// Pairs set by users.
+    #[serde(default)]
+    pub metadata: BTreeMap<String, String>,
 }

@@ -2,8 +2,8 @@
 
 use std::num::NonZeroU32;
 
+use crate::api::Secret;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use openstack_api::Secret;
 use ring::pbkdf2;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

@@ -1,6 +1,6 @@
 //! The initial state of a new cloud.
 
-use openstack_api::Secret;
+use crate::api::Secret;
 
 use super::{
     Assignment, Domain, Endpoint, Project, Region, Role, Service, Target, User, secret::Hashed,

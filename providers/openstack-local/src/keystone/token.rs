@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use crate::api::keystone as api;
 use jiff::Timestamp;
-use openstack_api::keystone as api;
 
 use super::{
     Role, Target, Token, TokenScope, catalog,

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::api::Secret;
 use axum::{
     Json, Router,
     extract::{Path, State as From},
     routing,
 };
 use http::StatusCode;
-use openstack_api::Secret;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

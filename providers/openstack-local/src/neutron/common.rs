@@ -1,7 +1,7 @@
 //! Functions that all resources use.
 
+use crate::api::neutron::Standard;
 use jiff::Timestamp;
-use openstack_api::neutron::Standard;
 
 use crate::state::{ApiError, RequestContext};
 

@@ -288,7 +288,7 @@ async fn set_tags<C: Crud>(
     From(cloud): From<Arc<Cloud>>,
     Auth(ctx): Auth,
     Path(id): Path<String>,
-    Input(body): Input<openstack_api::neutron::Tags>,
+    Input(body): Input<crate::api::neutron::Tags>,
 ) -> Result<Json<Value>, ApiError> {
     let tags = cloud
         .store

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use openstack_api::neutron::Extension;
+use crate::api::neutron::Extension;
 
 /// Alias and name of each.
 const EXTENSIONS: [(&str, &str); 22] = [

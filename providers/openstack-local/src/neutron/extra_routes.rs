@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use openstack_api::neutron::{Route, Router};
+use crate::api::neutron::{Route, Router};
 
 use super::{
     common::{invalid, touch},

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use openstack_api::neutron::{
+use crate::api::neutron::{
     FixedIpRequest, FloatingIp, FloatingIpCreate, FloatingIpUpdate, Port, PortCreate, PortDetails,
 };
 

@@ -1,6 +1,6 @@
 //! Gateways of routers to external networks.
 
-use openstack_api::neutron::{
+use crate::api::neutron::{
     ExternalFixedIp, FixedIpRequest, GatewayInfo, GatewayRequest, PortCreate,
 };
 

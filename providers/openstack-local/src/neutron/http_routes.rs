@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Json, Router,
-    extract::{Path, State as From},
-    routing,
-};
-use http::{HeaderMap, StatusCode};
-use openstack_api::{
+use crate::api::{
     neutron::{
         self as api, Extension, ExtensionEnvelope, Extensions, ExtraRoutes, InterfaceRequest,
         Quota, QuotaEnvelope, QuotaUpdate, RouterEnvelope, SubPorts,
     },
     version::{Link, Version, Versions},
 };
+use axum::{
+    Json, Router,
+    extract::{Path, State as From},
+    routing,
+};
+use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
 use super::{

@@ -5,8 +5,8 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
+use crate::api::neutron::AllocationPool;
 use ipnet::IpNet;
-use openstack_api::neutron::AllocationPool;
 
 /// Returns an address as a number.
 pub fn number(address: IpAddr) -> u128 {

@@ -27,7 +27,7 @@ pub mod subnets;
 mod tests;
 pub mod trunks;
 
-use openstack_api::neutron as api;
+use crate::api::neutron as api;
 
 pub use self::{
     http_routes::routes,

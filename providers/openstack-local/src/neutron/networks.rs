@@ -1,6 +1,6 @@
 //! Networks.
 
-use openstack_api::neutron::{Network, NetworkCreate, NetworkUpdate};
+use crate::api::neutron::{Network, NetworkCreate, NetworkUpdate};
 
 use super::{
     Resource,

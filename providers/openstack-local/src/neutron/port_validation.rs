@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
+use crate::api::neutron::{AddressPair, FixedIp, FixedIpRequest, Port, Subnet};
 use ipnet::IpNet;
-use openstack_api::neutron::{AddressPair, FixedIp, FixedIpRequest, Port, Subnet};
 
 use super::{
     Resource,

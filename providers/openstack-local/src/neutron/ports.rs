@@ -1,6 +1,6 @@
 //! Ports.
 
-use openstack_api::neutron::{Port, PortCreate, PortUpdate, SubPortDetails, TrunkDetails};
+use crate::api::neutron::{Port, PortCreate, PortUpdate, SubPortDetails, TrunkDetails};
 
 use super::{
     FLOATING_IP, ROUTER_GATEWAY, ROUTER_INTERFACE, Resource,

@@ -1,6 +1,6 @@
 //! Quotas of projects.
 
-use openstack_api::neutron::{Quota, QuotaDetail, QuotaDetails, QuotaUpdate, Standard};
+use crate::api::neutron::{Quota, QuotaDetail, QuotaDetails, QuotaUpdate, Standard};
 
 use super::{QuotaRow, common::admin_only};
 use crate::state::{ApiError, CloudState, RequestContext};

@@ -1,6 +1,6 @@
 //! What all resources share: revisions and tags.
 
-use openstack_api::neutron::Standard;
+use crate::api::neutron::Standard;
 
 use super::common::{bad_request, invalid, touch};
 use crate::state::{ApiError, CloudState, RequestContext};

@@ -1,6 +1,6 @@
 //! Interfaces of routers.
 
-use openstack_api::neutron::{
+use crate::api::neutron::{
     FixedIp, FixedIpRequest, InterfaceRequest, Port, PortCreate, PortUpdate, RouterInterface,
     Subnet,
 };

@@ -1,6 +1,6 @@
 //! Routers.
 
-use openstack_api::neutron::{Router, RouterCreate, RouterUpdate};
+use crate::api::neutron::{Router, RouterCreate, RouterUpdate};
 
 use super::{
     ROUTER_GATEWAY, Resource,

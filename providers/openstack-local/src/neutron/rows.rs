@@ -1,6 +1,6 @@
 //! Rows that are stored.
 
-use openstack_api::neutron as api;
+use crate::api::neutron as api;
 use serde::{Deserialize, Serialize};
 
 use crate::state::{CloudState, Row};

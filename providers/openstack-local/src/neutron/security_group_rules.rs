@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
+use crate::api::neutron::{EtherType, SecurityGroupRule, SecurityGroupRuleCreate};
 use ipnet::IpNet;
-use openstack_api::neutron::{EtherType, SecurityGroupRule, SecurityGroupRuleCreate};
 
 use super::{
     Resource,

@@ -1,6 +1,6 @@
 //! Security groups.
 
-use openstack_api::neutron::{
+use crate::api::neutron::{
     Direction, EtherType, SecurityGroup, SecurityGroupCreate, SecurityGroupRule,
     SecurityGroupUpdate,
 };

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
+use crate::api::neutron::{AllocationPool, HostRoute};
 use ipnet::IpNet;
-use openstack_api::neutron::{AllocationPool, HostRoute};
 
 use super::{
     common::{invalid, invalid_input},

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
+use crate::api::neutron::{Subnet, SubnetCreate, SubnetUpdate};
 use ipnet::IpNet;
-use openstack_api::neutron::{Subnet, SubnetCreate, SubnetUpdate};
 
 use super::{
     Resource,
@@ -147,7 +147,7 @@ fn check_overlap(state: &CloudState, network: &str, range: IpNet) -> Result<(), 
 
 fn check_lists(
     nameservers: &[String],
-    routes: &[openstack_api::neutron::HostRoute],
+    routes: &[crate::api::neutron::HostRoute],
 ) -> Result<(), ApiError> {
     if nameservers.len() > MAX_NAMESERVERS {
         return Err(ApiError::bad_request(

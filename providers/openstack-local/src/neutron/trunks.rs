@@ -1,6 +1,6 @@
 //! Trunks: ports with sub-ports.
 
-use openstack_api::neutron::{SubPort, Trunk, TrunkCreate, TrunkUpdate};
+use crate::api::neutron::{SubPort, Trunk, TrunkCreate, TrunkUpdate};
 
 use super::{
     Resource,
@@ -194,7 +194,7 @@ fn own(
     device_id: &str,
     device_owner: &str,
 ) -> Result<(), ApiError> {
-    let update = openstack_api::neutron::PortUpdate {
+    let update = crate::api::neutron::PortUpdate {
         device_id: Some(Some(device_id.to_owned())),
         device_owner: Some(Some(device_owner.to_owned())),
         ..Default::default()

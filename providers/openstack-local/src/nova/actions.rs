@@ -1,6 +1,6 @@
 //! Actions on servers.
 
-use openstack_api::{
+use crate::api::{
     neutron::PortUpdate,
     nova::{RebootType, ServerAction},
 };

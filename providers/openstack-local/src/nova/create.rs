@@ -1,12 +1,12 @@
 //! Creation of servers.
 
-use openstack_api::{
+use crate::api::{
     neutron::{FixedIpRequest, PortCreate, PortUpdate},
     nova::{NetworkRequest, Networks, ServerCreate},
 };
 
 use super::{
-    Attachment, Microversion, ServerRow, flavors, quotas,
+    Attachment, Microversion, ServerRow, flavors, keypairs, quotas, server_groups,
     servers::{check_access, check_metadata, check_name, service},
     zones,
 };
@@ -51,6 +51,24 @@ pub fn create(
     if !zones::is_available(state, zone) {
         return Err(ApiError::bad_request("", "The requested availability zone is not available"));
     }
+    let group = request
+        .hints
+        .group
+        .clone()
+        .filter(|group| !group.is_empty());
+    if let Some(group) = &group {
+        server_groups::find(state, ctx, group)
+            .map_err(|error| ApiError::bad_request("", error.message))?;
+    }
+    if let Some(name) = &request.key_name
+        && state
+            .nova
+            .key_pairs
+            .get(&keypairs::key(&ctx.user, name))
+            .is_none()
+    {
+        return Err(ApiError::bad_request("", "Invalid key_name provided."));
+    }
     let networks = networks(state, ctx, version, request.networks.as_ref(), count)?;
     let groups = groups(state, ctx, request)?;
     // Then create the servers.
@@ -89,6 +107,7 @@ pub fn create(
             lock: None,
             ports,
             cell_down: false,
+            group: group.clone(),
             id: id.clone(),
         };
         state.nova.servers.put(row);

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::api::version::{Link, MediaType, Version, VersionDocument, Versions};
 use axum::{Json, extract::State as From};
-use openstack_api::version::{Link, MediaType, Version, VersionDocument, Versions};
 
 use super::{Microversion, version::highest};
 use crate::server::{Cloud, Origin};

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::api::nova::{Flavor, FlavorCreate, FlavorEnvelope};
 use axum::{
     Json, Router,
     extract::{Path, State as From},
     routing,
 };
 use http::StatusCode;
-use openstack_api::nova::{Flavor, FlavorCreate, FlavorEnvelope};
 use serde_json::{Value, json};
 
 use super::{Microversion, flavors};

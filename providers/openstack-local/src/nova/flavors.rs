@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use openstack_api::nova::{Flavor, FlavorCreate, Link, Swap};
+use crate::api::nova::{Flavor, FlavorCreate, Link, Swap};
 
 use super::{FlavorRow, Microversion, quotas::admin_only};
 use crate::{

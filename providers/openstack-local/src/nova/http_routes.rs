@@ -2,6 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::api::nova::{
+    AvailabilityZones, GroupName, InterfaceAttach, InterfaceAttachmentEnvelope,
+    InterfaceAttachments, Limits, LimitsEnvelope, Metadata, QuotaSetEnvelope, QuotaSetUpdate,
+    ServerAction, ServerCreate, ServerCreateBody, ServerCreated, ServerEnvelope, ServerUpdate,
+};
 use axum::{
     Json, Router,
     extract::{Path, State as From},
@@ -10,16 +15,11 @@ use axum::{
     routing,
 };
 use http::{StatusCode, header};
-use openstack_api::nova::{
-    AvailabilityZones, GroupName, InterfaceAttach, InterfaceAttachmentEnvelope,
-    InterfaceAttachments, Limits, LimitsEnvelope, Metadata, QuotaSetEnvelope, QuotaSetUpdate,
-    ServerAction, ServerCreate, ServerCreated, ServerEnvelope, ServerUpdate,
-};
 use serde_json::{Value, json};
 
 use super::{
-    Microversion, actions, create, discovery, flavor_routes, interfaces, list, quotas, servers,
-    version, view::View, zones,
+    Microversion, actions, create, discovery, flavor_routes, interfaces, keypairs, list, quotas,
+    server_groups, servers, version, view::View, zones,
 };
 use crate::{
     server::{
@@ -57,6 +57,8 @@ fn current() -> Router<Arc<Cloud>> {
         .route("/servers/{id}/os-volume_attachments", routing::get(volumes))
         .route("/servers/{id}/os-security-groups", routing::get(groups))
         .merge(flavor_routes::routes())
+        .merge(keypairs::routes())
+        .merge(server_groups::routes())
         .route("/os-availability-zone", routing::get(zone_index))
         .route("/os-availability-zone/detail", routing::get(zone_detail))
         .route("/limits", routing::get(limits))
@@ -128,9 +130,9 @@ async fn create_server(
     Auth(ctx): Auth,
     version: Microversion,
     origin: Origin,
-    Input(body): Input<ServerEnvelope<ServerCreate>>,
+    Input(body): Input<ServerCreateBody>,
 ) -> Result<Response, ApiError> {
-    let request = body.server;
+    let request = ServerCreate { hints: body.hints, ..body.server };
     let (id, links) = cloud
         .store
         .change(|state| {
@@ -318,7 +320,7 @@ async fn set_tags(
     From(cloud): From<Arc<Cloud>>,
     Auth(ctx): Auth,
     Path(id): Path<String>,
-    Input(body): Input<openstack_api::neutron::Tags>,
+    Input(body): Input<crate::api::neutron::Tags>,
 ) -> Result<Json<Value>, ApiError> {
     let tags = cloud
         .store

@@ -1,6 +1,6 @@
 //! Ports of servers.
 
-use openstack_api::nova::{FixedIp, InterfaceAttach, InterfaceAttachment, NetworkRequest};
+use crate::api::nova::{FixedIp, InterfaceAttach, InterfaceAttachment, NetworkRequest};
 
 use super::{
     Attachment, Microversion, ServerRow,

@@ -10,9 +10,11 @@ mod flavor_routes;
 pub mod flavors;
 mod http_routes;
 pub mod interfaces;
+mod keypairs;
 mod list;
 pub mod quotas;
 mod rows;
+mod server_groups;
 pub mod servers;
 #[cfg(test)]
 mod tests;
@@ -22,7 +24,7 @@ pub mod zones;
 
 pub use self::{
     http_routes::routes,
-    rows::{Attachment, FlavorRow, Lock, QuotaRow, ServerRow, ZoneRow},
+    rows::{Attachment, FlavorRow, KeyPairRow, Lock, QuotaRow, ServerGroupRow, ServerRow, ZoneRow},
     version::Microversion,
 };
 use crate::state::tables;
@@ -38,5 +40,9 @@ tables! {
         zones: ZoneRow,
         /// Quotas that were changed.
         quotas: QuotaRow,
+        /// Key pairs.
+        key_pairs: KeyPairRow,
+        /// Server groups.
+        server_groups: ServerGroupRow,
     }
 }

@@ -1,7 +1,7 @@
 //! Quotas of projects.
 
+use crate::api::nova::{AbsoluteLimits, QuotaSet, QuotaSetUpdate};
 use http::StatusCode;
-use openstack_api::nova::{AbsoluteLimits, QuotaSet, QuotaSetUpdate};
 
 use super::{FlavorRow, Microversion, QuotaRow};
 use crate::state::{ApiError, CloudState, RequestContext};

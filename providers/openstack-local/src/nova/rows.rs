@@ -54,6 +54,9 @@ pub struct ServerRow {
     pub ports: Vec<Attachment>,
     /// True when its cell does not answer.
     pub cell_down: bool,
+    /// Server group that it was created in.
+    #[serde(default)]
+    pub group: Option<String>,
 }
 
 impl Row for ServerRow {
@@ -152,5 +155,55 @@ impl Row for QuotaRow {
 
     fn key(&self) -> &str {
         &self.project
+    }
+}
+
+/// A key pair of a user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyPairRow {
+    /// User and name.
+    pub id: String,
+    /// Name, unique for the user.
+    pub name: String,
+    /// User.
+    pub user: String,
+    /// Public key in the form of OpenSSH.
+    pub public_key: String,
+    /// MD5 of the key's content in hexadecimal, with colons.
+    pub fingerprint: String,
+    /// When it was created.
+    pub created: Timestamp,
+}
+
+impl Row for KeyPairRow {
+    const TABLE: &'static str = "nova_key_pairs";
+
+    fn key(&self) -> &str {
+        &self.id
+    }
+}
+
+/// A server group. Servers name their group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerGroupRow {
+    /// ID, a UUID.
+    pub id: String,
+    /// Name; not unique.
+    pub name: String,
+    /// Project.
+    pub project: String,
+    /// User that created it.
+    pub user: String,
+    /// Such as `anti-affinity`.
+    pub policy: String,
+    /// Maximum number of its servers on one host.
+    pub max_server_per_host: Option<u32>,
+}
+
+impl Row for ServerGroupRow {
+    const TABLE: &'static str = "nova_server_groups";
+
+    fn key(&self) -> &str {
+        &self.id
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::api::{neutron::PortUpdate, nova::ServerUpdate};
 use http::StatusCode;
-use openstack_api::{neutron::PortUpdate, nova::ServerUpdate};
 
 use super::{ServerRow, quotas::METADATA_ITEMS};
 use crate::{

@@ -1,3 +1,5 @@
+mod keys_and_groups;
+
 use axum::body::Body;
 use http::Request;
 use serde_json::{Value, json};

@@ -2,13 +2,13 @@
 
 use std::{fmt, sync::Arc};
 
+use crate::api::nova::{MAX_MICROVERSION, MIN_MICROVERSION};
 use axum::{
     extract::{FromRequestParts, Request, State},
     middleware::Next,
     response::{IntoResponse, Response},
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
-use openstack_api::nova::{MAX_MICROVERSION, MIN_MICROVERSION};
 
 use crate::{server::Cloud, state::ApiError};
 

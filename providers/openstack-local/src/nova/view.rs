@@ -5,14 +5,14 @@ use std::{
     net::IpAddr,
 };
 
-use jiff::Timestamp;
-use openstack_api::{
+use crate::api::{
     neutron::Port,
     nova::{
         Address, AddressType, Addresses, Fault, GroupName, Image, Link, STATUS_UNKNOWN, Server,
         ServerFlavor,
     },
 };
+use jiff::Timestamp;
 use sha2::{Digest, Sha224};
 
 use super::{FlavorRow, Microversion, ServerRow, zones};
@@ -155,7 +155,7 @@ impl<'s> View<'s> {
     /// Shows everything of one that is requested on its own.
     pub(super) fn full_alone(&self, row: &ServerRow) -> Server {
         Server {
-            server_groups: self.from(71).then(Vec::new),
+            server_groups: self.from(71).then(|| row.group.iter().cloned().collect()),
             ..self.full(row)
         }
     }

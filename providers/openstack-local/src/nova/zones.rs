@@ -1,6 +1,6 @@
 //! Availability zones.
 
-use openstack_api::nova::{AvailabilityZone, ZoneState};
+use crate::api::nova::{AvailabilityZone, ZoneState};
 use serde_json::json;
 
 use super::ZoneRow;

@@ -1,6 +1,6 @@
 //! What the service offers: versions, provider drivers, flavors, availability zones.
 
-use openstack_api::octavia::{
+use crate::api::octavia::{
     AvailabilityZone, Flavor, FlavorProfile, Link, Provider, Version, Versions,
 };
 

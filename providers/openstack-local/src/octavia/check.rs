@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-use ipnet::IpNet;
-use openstack_api::octavia::{
+use crate::api::octavia::{
     HealthMonitor, Listener, ListenerProtocol, MonitorType, PersistenceType, PoolProtocol,
     SessionPersistence,
 };
+use ipnet::IpNet;
 
 use super::error::{bad_reference, invalid_option, validation};
 use crate::state::ApiError;

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use openstack_api::octavia::{
+use crate::api::octavia::{
     HealthMonitor, LbAlgorithm, Listener, ListenerProtocol, LoadBalancer, Member, MonitorType,
     PersistenceType, Pool, PoolProtocol, ProvisioningStatus, Stats,
 };

@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
+use crate::api::octavia::ProvisioningStatus;
 use jiff::Timestamp;
-use openstack_api::octavia::ProvisioningStatus;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use openstack_api::octavia::{ListenerCreate, PoolCreate};
+use crate::api::octavia::{ListenerCreate, PoolCreate};
 
 use super::{error::validation, listeners, pools, provider_driver::Provider, quotas};
 use crate::state::{ApiError, CloudState, RequestContext};

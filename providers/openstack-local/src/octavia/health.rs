@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use openstack_api::octavia::{
+use crate::api::octavia::{
     ListenerStatus, LoadBalancerStatus, MemberStatus, MonitorStatus, OperatingStatus, PoolStatus,
     ProvisioningStatus, Stats, StatusTree, Statuses,
 };

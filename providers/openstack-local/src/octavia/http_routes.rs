@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::api::octavia::{QuotaUpdate, StatsBody};
 use axum::{
     Json, Router,
     extract::{Path, State as From},
     routing::{get, put},
 };
 use http::StatusCode;
-use openstack_api::octavia::{QuotaUpdate, StatsBody};
 use serde::Serialize;
 use serde_json::{Value, json};
 

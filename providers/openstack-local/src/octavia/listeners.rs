@@ -1,6 +1,6 @@
 //! Listeners.
 
-use openstack_api::octavia::{
+use crate::api::octavia::{
     IdRef, Listener, ListenerCreate, ListenerProtocol, ListenerUpdate, OperatingStatus, PoolCreate,
     ProvisioningStatus, Stats,
 };

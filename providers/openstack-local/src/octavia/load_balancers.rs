@@ -1,6 +1,6 @@
 //! Load balancers.
 
-use openstack_api::octavia::{
+use crate::api::octavia::{
     AdditionalVip, LoadBalancer, LoadBalancerCreate, LoadBalancerTree, LoadBalancerUpdate,
     OperatingStatus, PoolTree, ProvisioningStatus, Stats, StatusTree,
 };

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use openstack_api::octavia::{
+use crate::api::octavia::{
     IdRef, Member, MemberBatch, MemberCreate, MemberUpdate, OperatingStatus, ProvisioningStatus,
 };
 

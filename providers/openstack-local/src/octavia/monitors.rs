@@ -1,6 +1,6 @@
 //! Health monitors.
 
-use openstack_api::octavia::{
+use crate::api::octavia::{
     HealthMonitor, HealthMonitorCreate, HealthMonitorUpdate, IdRef, MonitorType, OperatingStatus,
     Patch, ProvisioningStatus,
 };

@@ -2,7 +2,7 @@
 //! and their profiles, which contain settings for a provider driver. The data of a profile is
 //! stored and has no effect: all load balancers here are the same.
 
-use openstack_api::octavia::{AvailabilityZone, AvailabilityZoneProfile, Flavor, FlavorProfile};
+use crate::api::octavia::{AvailabilityZone, AvailabilityZoneProfile, Flavor, FlavorProfile};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 

@@ -1,6 +1,6 @@
 //! Pools.
 
-use openstack_api::octavia::{
+use crate::api::octavia::{
     HealthMonitor, IdRef, LbAlgorithm, Member, MonitorObject, MonitorRef, OperatingStatus, Pool,
     PoolCreate, PoolProtocol, PoolTree, PoolUpdate, ProvisioningStatus,
 };

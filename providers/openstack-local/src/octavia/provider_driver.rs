@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use openstack_api::octavia::{
+use crate::api::octavia::{
     HealthMonitor, LbAlgorithm, Listener, ListenerProtocol, Member, MonitorType, Pool, PoolProtocol,
 };
 

@@ -1,7 +1,7 @@
 //! The state machine: a change locks the whole load balancer, and takes effect when it is due.
 
+use crate::api::octavia::{OperatingStatus, ProvisioningStatus};
 use jiff::{SignedDuration, Timestamp};
-use openstack_api::octavia::{OperatingStatus, ProvisioningStatus};
 
 use super::{
     error::{self, LOAD_BALANCER, POOL},

@@ -1,6 +1,6 @@
 //! Quotas of projects.
 
-use openstack_api::octavia::{Patch, Quota, QuotaUpdate};
+use crate::api::octavia::{Patch, Quota, QuotaUpdate};
 
 use super::{
     error::{self, LISTENER, LOAD_BALANCER, MEMBER, MONITOR, POOL},

@@ -2,11 +2,11 @@
 //!
 //! Parents have the IDs of their children, in order of creation; a pool's `listeners` are computed.
 
-use jiff::Timestamp;
-use openstack_api::octavia::{
+use crate::api::octavia::{
     AvailabilityZone, AvailabilityZoneProfile, Flavor, FlavorProfile, HealthMonitor, Listener,
     LoadBalancer, Member, Pool, Quota, Stats,
 };
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::state::Row;

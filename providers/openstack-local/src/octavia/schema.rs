@@ -3,10 +3,10 @@
 
 use std::{fmt, net::IpAddr};
 
-use ipnet::IpNet;
-use openstack_api::octavia::{
+use crate::api::octavia::{
     LbAlgorithm, ListenerProtocol, MonitorType, PersistenceType, PoolProtocol,
 };
+use ipnet::IpNet;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use openstack_api::octavia::Quota;
+use crate::api::octavia::Quota;
 use serde::{Deserialize, Serialize};
 
 use super::rows::Outcome;

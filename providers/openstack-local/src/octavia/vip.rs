@@ -3,12 +3,12 @@
 
 use std::net::IpAddr;
 
-use ipnet::IpNet;
-use jiff::Timestamp;
-use openstack_api::{
+use crate::api::{
     neutron::{FixedIpRequest, Port, PortCreate, PortUpdate, Subnet},
     octavia::{AdditionalVip, LoadBalancerCreate},
 };
+use ipnet::IpNet;
+use jiff::Timestamp;
 
 use super::{
     error::{no_such, validation},

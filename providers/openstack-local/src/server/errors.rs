@@ -15,8 +15,10 @@ use crate::state::ApiError;
 /// Format of an error's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shape {
-    /// `{"error": {"code", "title", "message"}}`; Barbican's is similar enough.
+    /// `{"error": {"code", "title", "message"}}`.
     Keystone,
+    /// `{"code", "title", "description"}`.
+    Barbican,
     /// `{"itemNotFound": {"code", "message"}}`.
     Nova,
     /// `{"NeutronError": {"type", "message", "detail"}}`.
@@ -33,6 +35,10 @@ impl Shape {
         match self {
             _ if error.status == StatusCode::UNAUTHORIZED => keystone(error.status, message),
             Self::Keystone => keystone(error.status, message),
+            Self::Barbican => {
+                let title = error.status.canonical_reason().unwrap_or("Error");
+                json!({"code": code, "title": title, "description": message})
+            }
             Self::Nova => {
                 let mut fault = json!({"code": code, "message": message});
                 if let Some(after) = error.retry_after {
@@ -160,6 +166,11 @@ mod tests {
                 Shape::Keystone,
                 &gone,
                 json!({"error": {"code": 404, "title": "Not Found", "message": text}}),
+            ),
+            (
+                Shape::Barbican,
+                &gone,
+                json!({"code": 404, "title": "Not Found", "description": text}),
             ),
             (Shape::Nova, &gone, json!({"itemNotFound": {"code": 404, "message": text}})),
             (

@@ -2,9 +2,9 @@
 
 use std::{convert::Infallible, fmt, sync::Arc};
 
+use crate::api::keystone::AUTH_TOKEN;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use http::{StatusCode, header, request::Parts};
-use openstack_api::keystone::AUTH_TOKEN;
 use serde::de::DeserializeOwned;
 
 use super::{Cloud, errors::unauthorized};

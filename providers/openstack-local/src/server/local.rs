@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
+use crate::api::Secret;
 use axum::Router;
-use openstack_api::Secret;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -247,6 +247,14 @@ impl LocalCloud {
             created_at: self.cloud.clock.now(),
             kind: kind.to_owned(),
             payload,
+            content_type: "text/plain".to_owned(),
+            is_base64: false,
+            algorithm: None,
+            bit_length: None,
+            mode: None,
+            expiration: None,
+            creator_id: String::new(),
+            metadata: BTreeMap::new(),
         };
         let id = secret.id.clone();
         let put = |state: &mut CloudState| {
@@ -272,6 +280,7 @@ impl LocalCloud {
             name: name.to_owned(),
             project_id: project.to_owned(),
             created_at: self.cloud.clock.now(),
+            kind: "certificate".to_owned(),
             secrets: secrets
                 .iter()
                 .map(|(name, id)| ((*name).to_owned(), (*id).to_owned()))

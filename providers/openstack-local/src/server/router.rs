@@ -24,7 +24,7 @@ pub fn router(cloud: Arc<Cloud>) -> Router {
         .nest("/load-balancer", service(Shape::Octavia, "load-balancer", &cloud, octavia::routes()))
         .nest(
             "/key-manager",
-            service(Shape::Keystone, "key-manager", &cloud, keystone::key_manager::routes()),
+            service(Shape::Barbican, "key-manager", &cloud, keystone::key_manager::routes()),
         );
     if cloud.settings().admin_endpoint {
         services =

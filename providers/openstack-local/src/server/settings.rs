@@ -1,6 +1,6 @@
 use std::{collections::BTreeSet, time::Duration};
 
-use openstack_api::Secret;
+use crate::api::Secret;
 
 use super::TimeSource;
 use crate::{octavia, state::CloudState};

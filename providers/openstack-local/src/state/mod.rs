@@ -88,17 +88,25 @@ pub struct CloudState {
     pub neutron: crate::neutron::Tables,
     /// Load balancers.
     pub octavia: crate::octavia::Tables,
+    /// Images.
+    pub glance: crate::glance::Tables,
 }
 
 impl CloudState {
     /// Returns the parts, for operations on all tables.
-    pub fn parts(&self) -> [&dyn Tables; 4] {
-        [&self.keystone, &self.nova, &self.neutron, &self.octavia]
+    pub fn parts(&self) -> [&dyn Tables; 5] {
+        [&self.keystone, &self.nova, &self.neutron, &self.octavia, &self.glance]
     }
 
     /// Like [`parts`](Self::parts), to change them.
-    pub fn parts_mut(&mut self) -> [&mut dyn Tables; 4] {
-        [&mut self.keystone, &mut self.nova, &mut self.neutron, &mut self.octavia]
+    pub fn parts_mut(&mut self) -> [&mut dyn Tables; 5] {
+        [
+            &mut self.keystone,
+            &mut self.nova,
+            &mut self.neutron,
+            &mut self.octavia,
+            &mut self.glance,
+        ]
     }
 }
 

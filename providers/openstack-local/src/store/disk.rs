@@ -2,13 +2,16 @@
 
 use std::{
     collections::BTreeMap,
-    fs, panic,
+    fs::{self, Permissions},
+    io,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    panic,
     path::{Path, PathBuf},
 };
 
 use redb::{
     Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableDefinition,
-    TableHandle,
+    TableHandle, backends::FileBackend,
 };
 
 use super::StoreError;
@@ -35,6 +38,12 @@ pub(super) trait Open: std::fmt::Debug + Send {
     fn dir(&self) -> &Path;
 }
 
+/// Mode of a state directory that is created here. One that exists keeps its mode, because it may
+/// be somebody else's.
+const DIRECTORY_MODE: u32 = 0o700;
+/// Mode of the database, which contains private keys.
+const FILE_MODE: u32 = 0o600;
+
 /// The database is a file in a directory.
 #[derive(Debug)]
 pub(super) struct Files {
@@ -43,7 +52,10 @@ pub(super) struct Files {
 
 impl Files {
     pub(super) fn new(dir: &Path) -> Result<Self, StoreError> {
-        fs::create_dir_all(dir)
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(DIRECTORY_MODE)
+            .create(dir)
             .map_err(|source| StoreError::Directory { dir: dir.to_owned(), source })?;
         Ok(Self { dir: dir.to_owned() })
     }
@@ -51,15 +63,32 @@ impl Files {
 
 impl Open for Files {
     fn open(&self) -> Result<Database, DatabaseError> {
+        let file = open_private(&self.dir.join("state.redb")).map_err(StorageError::Io)?;
         // Without the check, a file that another program has changed would be trusted.
         Database::builder()
             .set_check_integrity_on_open(true)
-            .create(self.dir.join("state.redb"))
+            .create_with_backend(FileBackend::new(file)?)
     }
 
     fn dir(&self) -> &Path {
         &self.dir
     }
+}
+
+/// Opens or creates a file that only its owner may read. A file of an earlier release loses the
+/// other permissions.
+fn open_private(path: &Path) -> io::Result<fs::File> {
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(FILE_MODE)
+        .open(path)?;
+    if file.metadata()?.permissions().mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+    }
+    Ok(file)
 }
 
 /// An open database.
@@ -84,8 +113,8 @@ impl Disk {
                 });
             }
             Ok(Err(DatabaseError::Storage(StorageError::Io(error))))
-                if error.kind() != std::io::ErrorKind::InvalidData
-                    && error.kind() != std::io::ErrorKind::UnexpectedEof =>
+                if error.kind() != io::ErrorKind::InvalidData
+                    && error.kind() != io::ErrorKind::UnexpectedEof =>
             {
                 return Err(StoreError::Directory { dir, source: error });
             }

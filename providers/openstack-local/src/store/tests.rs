@@ -337,3 +337,21 @@ async fn nothing_is_read_that_is_not_on_disk() {
             .is_some()
     );
 }
+
+#[test]
+fn only_the_owner_may_read_what_is_stored() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("cloud");
+    drop(Store::open(&dir).unwrap());
+    let file = dir.join("state.redb");
+    assert_eq!((mode(&dir), mode(&file)), (0o700, 0o600));
+    // A file of an earlier release.
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    // A directory that somebody made keeps its mode.
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o750)).unwrap();
+    drop(Store::open(&dir).unwrap());
+    assert_eq!((mode(&dir), mode(&file)), (0o750, 0o600));
+}

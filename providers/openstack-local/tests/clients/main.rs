@@ -18,7 +18,10 @@ mod rig;
 
 use std::{process::ExitCode, sync::Arc};
 
-use ccm_testkit::suite::{Tier, failed};
+use ccm_testkit::{
+    control_plane::GoProgram,
+    suite::{Tier, failed},
+};
 use futures::future::LocalBoxFuture;
 use libtest_mimic::{Arguments, Failed, Trial};
 // As the rig finds it in the library.
@@ -50,6 +53,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let mut trials = programs(tier);
     trials.extend(families(tier));
     trials.extend(clients(tier));
+    trials.extend(gophercloud(tier));
     Ok(libtest_mimic::run(&arguments, trials).exit_code())
 }
 
@@ -106,6 +110,14 @@ fn run(body: Body) -> Result<(), Failed> {
         .build()?
         .block_on(body());
     Ok(())
+}
+
+/// The Go library that Terraform uses, on a cloud of its own.
+fn gophercloud(tier: Tier) -> Option<Trial> {
+    let program = GoProgram::Gophercloud.find();
+    let missing = program.as_ref().err().cloned();
+    let run = move || openstack::gophercloud(&program?).map_err(failed);
+    Tier::Full.case(tier, "openstack::gophercloud", missing, run)
 }
 
 /// OpenStack's own clients, all on one cloud, which the first of them starts.

@@ -9,42 +9,14 @@ use serde::{
 };
 use serde_json::Value;
 
+use crate::api::from_json;
+
 /// A body with the requested value under a key, and `<key>_links` beside it.
 #[derive(Debug)]
 pub(super) struct Unwrapped<T> {
     pub value: T,
     /// The link to the next page.
     pub next: Option<String>,
-}
-
-/// An object as services send it. They send null for what an object does not have, also where their
-/// references promise a value or a list of values: `"availability_zones": [null]` is the answer for
-/// a router on an agent without a zone. So a field that is null counts as absent, and an element
-/// that is null as none.
-struct Object<T>(T);
-
-impl<'de, T: DeserializeOwned> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = without_nulls(Value::deserialize(deserializer)?);
-        T::deserialize(value).map(Self).map_err(de::Error::custom)
-    }
-}
-
-/// Removes all nulls inside a value.
-fn without_nulls(value: Value) -> Value {
-    match value {
-        Value::Array(elements) => elements
-            .into_iter()
-            .filter(|element| !element.is_null())
-            .map(without_nulls)
-            .collect(),
-        Value::Object(fields) => fields
-            .into_iter()
-            .filter(|(_, field)| !field.is_null())
-            .map(|(name, field)| (name, without_nulls(field)))
-            .collect(),
-        other => other,
-    }
 }
 
 /// Parses a body with one object. Without a key the whole body is the object.
@@ -55,22 +27,32 @@ pub(super) fn unwrap_object<T: DeserializeOwned>(
     body: &[u8],
     key: &'static str,
 ) -> Result<T, serde_json::Error> {
-    let Unwrapped { value: Object(object), .. } = unwrap_envelope(body, key)?;
-    Ok(object)
+    from_json(unwrap_envelope(body, key)?.value)
 }
 
-/// Parses a body with a list of objects, one after the other.
+/// A row that cannot be parsed, and why.
+#[derive(Debug)]
+pub(super) struct BadRow {
+    pub row: Value,
+    pub error: serde_json::Error,
+}
+
+/// Parses a body with a list of objects. An element that is null counts as none.
 ///
 /// # Errors
-/// As for one object. One that cannot be parsed makes the list unusable: it would look deleted.
+/// As for one object. An object that cannot be parsed is an error in its place: it must not look
+/// deleted.
 pub(super) fn unwrap_list<T: DeserializeOwned>(
     body: &[u8],
     key: &'static str,
-) -> Result<Unwrapped<Vec<T>>, serde_json::Error> {
-    let Unwrapped { value, next } = unwrap_envelope::<Vec<Option<Object<T>>>>(body, key)?;
-    let mut objects = Vec::new();
-    for Object(object) in value.into_iter().flatten() {
-        objects.push(object);
+) -> Result<Unwrapped<Vec<Result<T, BadRow>>>, serde_json::Error> {
+    let Unwrapped { value, next } = unwrap_envelope::<Vec<Value>>(body, key)?;
+    let mut objects = Vec::with_capacity(value.len());
+    for row in value.into_iter().filter(|row| !row.is_null()) {
+        objects.push(match from_json(row.clone()) {
+            Ok(object) => Ok(object),
+            Err(error) => Err(BadRow { row, error }),
+        });
     }
     Ok(Unwrapped { value: objects, next })
 }
@@ -158,14 +140,13 @@ impl<B: Serialize> Serialize for Wrapped<'_, B> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn ids(body: &str) -> Result<(Vec<u32>, Option<String>), String> {
-        unwrap_list::<u32>(body.as_bytes(), "ids")
-            .map(|o| (o.value, o.next))
-            .map_err(|error| error.to_string())
+        let list = unwrap_list::<u32>(body.as_bytes(), "ids").map_err(|error| error.to_string())?;
+        let rows: Result<_, _> = list.value.into_iter().collect();
+        rows.map(|rows| (rows, list.next))
+            .map_err(|bad: BadRow| bad.error.to_string())
     }
 
     #[test]
@@ -179,86 +160,14 @@ mod tests {
         }
     }
 
-    /// In the form of Neutron 2026.1, with what it answers for an L3 agent without a zone.
-    const ROUTER: &str = r#"{"router": {
-        "id": "0a4ffd0e-9d0f-4b6c-a2ec-7d8a1ee5a0a2", "name": "nodes", "status": "ACTIVE",
-        "admin_state_up": true, "tenant_id": "9d0e", "project_id": "9d0e", "description": "",
-        "external_gateway_info": {"network_id": "f1", "external_fixed_ips":
-            [{"subnet_id": "f2", "ip_address": "203.0.113.7"}], "enable_snat": true},
-        "availability_zone_hints": [], "availability_zones": [null], "flavor_id": null,
-        "routes": [{"destination": "10.244.1.0/24", "nexthop": "10.0.0.11"}],
-        "tags": [], "created_at": "2026-11-02T08:00:00Z", "updated_at": "2026-11-02T08:00:09Z",
-        "revision_number": 4}}"#;
-
     #[test]
-    fn a_router_on_an_agent_without_a_zone_is_read() {
-        let router: openstack_api::neutron::Router =
-            unwrap_object(ROUTER.as_bytes(), "router").unwrap();
-        assert_eq!(router.routes[0].destination, "10.244.1.0/24");
-        assert_eq!(router.availability_zones, [""; 0]);
-    }
-
-    #[test]
-    fn a_null_is_as_good_as_absent_in_every_type_that_is_read() {
-        use openstack_api::{
-            neutron::{FloatingIp, Network, Port, Router, SecurityGroup, Subnet},
-            nova::{Flavor, Server},
-            octavia::{HealthMonitor, Listener, LoadBalancer, Member, Pool},
-        };
-
-        /// Parses an object in which every field but the required ones is null, then one in which
-        /// they are lists of null.
-        fn check<T: DeserializeOwned + Serialize>(required: &Value) {
-            let parsed: T = serde_json::from_value(required.clone()).unwrap();
-            let complete = serde_json::to_value(&parsed).unwrap();
-            let required = required.as_object().unwrap();
-            for null in [Value::Null, json!([null])] {
-                let mut fields = complete.as_object().unwrap().clone();
-                for (name, field) in &mut fields {
-                    if required.contains_key(name) {
-                        continue;
-                    }
-                    *field = if field.is_array() {
-                        null.clone()
-                    } else {
-                        Value::Null
-                    };
-                }
-                let body = json!({ "rows": [null, fields] }).to_string();
-                let list = unwrap_list::<T>(body.as_bytes(), "rows");
-                let list = list.unwrap_or_else(|error| panic!("{error}: {body}"));
-                assert_eq!(list.value.len(), 1, "{body}");
-            }
-        }
-
-        let id = json!({"id": "1"});
-        check::<Router>(&id);
-        check::<Server>(&id);
-        check::<Network>(&id);
-        check::<Subnet>(&id);
-        check::<Port>(&id);
-        check::<FloatingIp>(&id);
-        check::<SecurityGroup>(&id);
-        check::<Flavor>(&json!({"id": "1", "name": "small"}));
-        let with = |more: Value| {
-            let mut object =
-                json!({"id": "1", "provisioning_status": "ACTIVE", "operating_status": "ONLINE"});
-            let fields = object.as_object_mut().unwrap();
-            fields.extend(more.as_object().unwrap().clone());
-            object
-        };
-        check::<LoadBalancer>(&with(json!({})));
-        check::<Listener>(&with(json!({"protocol": "TCP", "protocol_port": 80})));
-        check::<Pool>(&with(json!({"protocol": "TCP", "lb_algorithm": "ROUND_ROBIN"})));
-        check::<Member>(&with(json!({"address": "10.0.0.1", "protocol_port": 80})));
-        let health = json!({"type": "TCP", "delay": 1, "timeout": 1, "max_retries": 1});
-        check::<HealthMonitor>(&with(health));
-    }
-
-    #[test]
-    fn a_list_with_an_object_that_cannot_be_parsed_is_an_error() {
-        assert!(ids(r#"{"ids":[1,"two"]}"#).is_err());
-        assert_eq!(ids(r#"{"ids":[1,null,2]}"#), Ok((vec![1, 2], None)));
+    fn an_object_that_cannot_be_parsed_is_an_error_in_its_place() {
+        let list = unwrap_list::<u32>(br#"{"ids":[1,"two",null,3]}"#, "ids")
+            .unwrap()
+            .value;
+        assert_eq!(list.len(), 3, "null is none");
+        assert!(matches!(&list[1], Err(bad) if bad.row == "two"), "{list:?}");
+        assert!(matches!((&list[0], &list[2]), (Ok(1), Ok(3))), "{list:?}");
     }
 
     #[test]

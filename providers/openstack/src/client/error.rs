@@ -111,7 +111,7 @@ pub enum SessionError {
 
 impl OpenStackError {
     /// Creates an error of a request that has no URL yet.
-    pub(super) fn new(call: Call, cause: ErrorCause) -> Self {
+    pub(crate) fn new(call: Call, cause: ErrorCause) -> Self {
         Self { call, target: call.name().into(), cause }
     }
 

@@ -62,7 +62,8 @@ pub(crate) fn auth(cloud: &LocalCloud, user: &str) -> Auth {
         .credentials()
         .password(user)
         .expect("the user is there")
-        .clone();
+        .expose()
+        .into();
     Auth {
         url: format!("http://{HOST}/identity/v3").parse().expect("a URL"),
         identity: Identity::Password {

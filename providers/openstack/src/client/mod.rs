@@ -15,6 +15,7 @@ mod rate_limit;
 mod request;
 mod request_metrics;
 mod retry;
+mod rows;
 mod send;
 mod session;
 mod tls;
@@ -41,6 +42,7 @@ pub use self::{
     error_class::{ErrorClass, reason},
     https::{Https, HttpsError},
     request::Request,
+    rows::{Rows, UnreadableRow},
     session::{Credentials, Microversion, OctaviaVersion, Session},
     tls::TlsError,
     transport::{Transport, TransportError},
@@ -56,12 +58,12 @@ const MAX_PAGES: usize = 1000;
 pub struct NextPage(String);
 
 /// A list that was read up to a number of rows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum BoundedList<T> {
     /// Every row of the list.
-    Complete(Vec<T>),
+    Complete(Rows<T>),
     /// The first rows of a longer list. What they lack may still exist.
-    TooLong(Vec<T>),
+    TooLong(Rows<T>),
 }
 
 /// The OpenStack client. Cheap to clone; all clones share token, rate limiters and metrics.
@@ -148,34 +150,48 @@ impl Client {
     /// Reads every page of a list.
     ///
     /// # Errors
-    /// As [`get`](Self::get), if any page is missing: a partial list is never returned. Pages that
-    /// never end are an error too.
+    /// As [`get_rows`](Self::get_rows), and if a row cannot be read: a partial list is never
+    /// returned.
     pub async fn get_all<T: DeserializeOwned>(
         &self,
         op: &Op,
         request: &Request<'_>,
     ) -> Result<Vec<T>, OpenStackError> {
+        self.get_rows(op, request).await?.complete()
+    }
+
+    /// Reads every page of a list in which a row that cannot be read must not cost the others.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get), if any page is missing. Pages that never end are an error too.
+    pub async fn get_rows<T: DeserializeOwned>(
+        &self,
+        op: &Op,
+        request: &Request<'_>,
+    ) -> Result<Rows<T>, OpenStackError> {
         match self.get_up_to(op, request, usize::MAX).await? {
             BoundedList::Complete(items) | BoundedList::TooLong(items) => Ok(items),
         }
     }
 
-    /// Reads pages of a list until it is complete or has more than `max_rows` rows.
+    /// Reads pages of a list until it is complete or has more than `max_rows` rows, those that cannot
+    /// be read included.
     ///
     /// # Errors
-    /// As [`get_all`](Self::get_all).
+    /// As [`get_rows`](Self::get_rows).
     pub async fn get_up_to<T: DeserializeOwned>(
         &self,
         op: &Op,
         request: &Request<'_>,
         max_rows: usize,
     ) -> Result<BoundedList<T>, OpenStackError> {
-        let mut items = Vec::new();
+        let mut items = Rows { rows: Vec::new(), unreadable: Vec::new() };
         let mut pages = 0;
         let mut at = None;
         loop {
             let (received, found, next) = self.page(op, request, at).await?;
-            items.extend(found);
+            items.rows.extend(found.rows);
+            items.unreadable.extend(found.unreadable);
             if next.is_none() {
                 return Ok(BoundedList::Complete(items));
             }
@@ -201,7 +217,7 @@ impl Client {
         op: &Op,
         request: &Request<'_>,
         at: Option<NextPage>,
-    ) -> Result<(Vec<T>, Option<NextPage>), OpenStackError> {
+    ) -> Result<(Rows<T>, Option<NextPage>), OpenStackError> {
         let (_, found, next) = self.page(op, request, at).await?;
         Ok((found, next))
     }
@@ -211,7 +227,7 @@ impl Client {
         op: &Op,
         request: &Request<'_>,
         at: Option<NextPage>,
-    ) -> Result<(ServiceResponse, Vec<T>, Option<NextPage>), OpenStackError> {
+    ) -> Result<(ServiceResponse, Rows<T>, Option<NextPage>), OpenStackError> {
         let mut out = OutgoingRequest::new(request, Method::GET, Bytes::new());
         out.page = at.map(|NextPage(query)| query);
         let received = self.read(op, &out).await?;
@@ -303,7 +319,7 @@ impl Client {
             let items = self
                 .attempt(&out)
                 .await
-                .and_then(|received| Ok(received.list::<T>()?.value));
+                .and_then(|received| received.list::<T>()?.value.complete());
             let items = items.map_err(|error| {
                 *failure.lock() = Some(error.clone());
                 CloudError::from(error)

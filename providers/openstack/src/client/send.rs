@@ -7,15 +7,17 @@ use ccm_core::provider::Op;
 use http::{HeaderMap, Method, Response, StatusCode, header};
 use openstack_api::keystone::AUTH_TOKEN;
 use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::Value;
 use tokio::{sync::SemaphorePermit, time::Instant};
 use url::{Url, form_urlencoded};
 
 use super::{
     Call, Client, ErrorCause, ErrorClass, OpenStackError, Request, Service,
-    body::{self, Unwrapped},
+    body::{self, BadRow, Unwrapped},
     display_url::display_url,
     error::request_id,
     retry,
+    rows::{Rows, UnreadableRow},
     session::ScopedToken,
 };
 
@@ -106,13 +108,41 @@ impl ServiceResponse {
             .map_err(|error| self.cannot_parse(&error))
     }
 
-    /// Parses the list in the envelope.
+    /// Parses the list in the envelope. A row that cannot be parsed is logged.
     ///
     /// # Errors
     /// [`ErrorCause::UnreliableResponse`].
-    pub(super) fn list<T: DeserializeOwned>(&self) -> Result<Unwrapped<Vec<T>>, OpenStackError> {
-        body::unwrap_list(self.response.body(), self.call.key())
-            .map_err(|error| self.cannot_parse(&error))
+    pub(super) fn list<T: DeserializeOwned>(&self) -> Result<Unwrapped<Rows<T>>, OpenStackError> {
+        let list = body::unwrap_list(self.response.body(), self.call.key())
+            .map_err(|error| self.cannot_parse(&error))?;
+        let mut rows = Rows {
+            rows: Vec::with_capacity(list.value.len()),
+            unreadable: Vec::new(),
+        };
+        for row in list.value {
+            match row {
+                Ok(row) => rows.rows.push(row),
+                Err(bad) => rows.unreadable.push(self.unreadable(bad)),
+            }
+        }
+        Ok(Unwrapped { value: rows, next: list.next })
+    }
+
+    fn unreadable(&self, bad: BadRow) -> UnreadableRow {
+        let field = |name: &str| {
+            bad.row
+                .get(name)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+        let (id, name) = (field("id"), field("name"));
+        let reason = format!(
+            "the row with the ID {id:?} and the name {name:?} cannot be read: {}",
+            bad.error
+        );
+        let error = self.unreliable(&reason);
+        tracing::warn!(request = self.call.name(), id, name, error = %bad.error, "a row of a list cannot be read, what it is about is unknown");
+        UnreadableRow { error, row: bad.row }
     }
 
     fn cannot_parse(&self, error: &serde_json::Error) -> OpenStackError {

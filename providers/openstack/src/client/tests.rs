@@ -5,6 +5,7 @@ mod auth;
 mod compute;
 mod discovery;
 mod pages;
+mod recordings;
 mod sockets;
 mod tls;
 mod trouble;
@@ -14,7 +15,6 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use ccm_core::{error::chain, provider::ErrorKind, write_gate::WriteGate};
 use http::{Response, StatusCode};
-use openstack_api::neutron::Network;
 use openstack_local::server::{Fault as Trouble, FaultKind, LocalCloud, Settings as CloudSettings};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -24,6 +24,7 @@ use super::{
     in_process::{HOST, InProcess, auth, settings},
     *,
 };
+use crate::api::neutron::Network;
 
 fn cloud() -> LocalCloud {
     LocalCloud::in_memory(CloudSettings::default())

@@ -50,7 +50,7 @@ impl Operator {
             url: format!("{base}/identity/v3").parse()?,
             identity: Identity::Password {
                 user: User::Name { name: user.into(), domain: domain.clone() },
-                password: password.clone(),
+                password: password.expose().into(),
             },
             scope: Scope::ProjectName { name: user.into(), domain },
         };

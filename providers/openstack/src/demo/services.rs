@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{DeleteParams, PostParams};
-use openstack_api::octavia::OperatingStatus;
+use openstack_local::api::octavia::OperatingStatus;
 use serde_json::json;
 use tokio::time::Instant;
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use ccm_core::{k8s::NodeView, provider::Op, write_gate::WriteGate};
 use ccm_testkit::explore::{Call, FaultKind, ScenarioRun};
 use http::{Request, Response};
-use openstack_api::{
+use openstack_local::api::{
     neutron::{AddressPair, FloatingIpCreate, PortUpdate, Route, SecurityGroupCreate},
     octavia::LoadBalancerCreate,
 };
@@ -534,7 +534,7 @@ fn rows(state: &CloudState) -> BTreeMap<String, Value> {
 
 /// Routes of all routers.
 fn routes(state: &CloudState) -> impl Iterator<Item = String> {
-    let of = |router: &Arc<openstack_api::neutron::Router>| router.routes.clone();
+    let of = |router: &Arc<openstack_local::api::neutron::Router>| router.routes.clone();
     state
         .neutron
         .routers

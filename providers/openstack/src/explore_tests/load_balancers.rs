@@ -661,8 +661,9 @@ fn is_served(state: &CloudState, service: &str, port: u16, node: &str) -> bool {
         .iter()
         .map(|row| &row.body)
         .filter(|listener| listener.tags.contains(&tag));
-    let stays =
-        |status: &openstack_api::octavia::ProvisioningStatus| status.as_str() != "PENDING_DELETE";
+    let stays = |status: &openstack_local::api::octavia::ProvisioningStatus| {
+        status.as_str() != "PENDING_DELETE"
+    };
     let mut open = mine
         .filter(|listener| listener.protocol_port == port && stays(&listener.provisioning_status));
     open.any(|listener| {

@@ -124,7 +124,7 @@ impl Case {
         let router = world.place.routers[0].clone();
         world.watch(Box::new(move |state| {
             let routes = &state.neutron.routers.get(&router)?.routes;
-            let is = |route: &openstack_api::neutron::Route, (net, hop): &(&str, String)| {
+            let is = |route: &openstack_local::api::neutron::Route, (net, hop): &(&str, String)| {
                 route.destination == *net && route.nexthop == *hop
             };
             let lost = stays

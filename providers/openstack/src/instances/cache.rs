@@ -10,7 +10,6 @@ use ccm_core::{
     k8s::Interner,
     provider::{CloudError, Op},
 };
-use openstack_api::neutron::Port;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -20,10 +19,13 @@ use super::{
         ListHistory, LookupStrategy, MAX_CONFIRMATIONS, PortStrategy, choose_port_strategy,
         choose_strategy,
     },
-    node_match::{NodeMatcher, cell_down_error, single_match},
+    node_match::{NodeMatcher, cell_down_error, single_match, unreadable_error},
     server::{self, NetworkAddress, NovaServer, ServerLookup, ServerPort},
 };
-use crate::client::{Client, OpenStackError};
+use crate::{
+    api::neutron::Port,
+    client::{Client, OpenStackError},
+};
 
 /// Time after which an answer is removed from the cache.
 const IDLE_TTL: Duration = Duration::from_secs(3600);
@@ -488,7 +490,7 @@ impl ServerCache {
             .map(|server| (server.id.clone(), Arc::new(server.clone())))
             .collect();
         let mut state = self.state.lock();
-        let rows = servers.len() + listing.unknown_cell_ids.len();
+        let rows = servers.len() + listing.unknown_cell_ids.len() + listing.unreadable.len();
         state.server_lists.record_rows(rows);
         state.servers.retain(|_, cached| !cached.is_expired(began));
         for (id, server) in &servers {
@@ -563,6 +565,9 @@ async fn fetch_one(
         ServerTarget::Node { name, system_uuid } => (name, system_uuid),
     };
     let listing = fetch.list_by_name(name).await?;
+    if listing.may_hide(name) {
+        return Ok(SingleLookup::Answer(Err(unreadable_error(name))));
+    }
     let found: Vec<_> = listing.servers.into_iter().map(Arc::new).collect();
     if !found.is_empty() {
         let answer = single_match("called", name, &found.iter().collect::<Vec<_>>());

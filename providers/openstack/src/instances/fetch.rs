@@ -6,16 +6,18 @@ use std::{
 };
 
 use ccm_core::{k8s::Interner, provider::Op};
-use openstack_api::{
-    neutron::{Network, Port},
-    nova::{Flavor, Server},
-};
 
 use super::{
     lookup_strategy::{MAX_DEVICES, PortStrategy},
     server::{NetworkAddress, NovaServer},
 };
-use crate::client::{BoundedList, Call, Client, OpenStackError, Request};
+use crate::{
+    api::{
+        neutron::{Network, Port},
+        nova::{Flavor, Server},
+    },
+    client::{BoundedList, Call, Client, OpenStackError, Request, Rows, UnreadableRow},
+};
 
 /// Fields of ports that are requested; a port has many more.
 const PORT_FIELDS: [(&str, &str); 5] = [
@@ -39,6 +41,15 @@ pub(super) struct Listing {
     /// IDs of servers in cells that do not answer. They exist, but nothing else is known about
     /// them.
     pub unknown_cell_ids: BTreeSet<String>,
+    /// Servers whose rows cannot be read. They exist too.
+    pub unreadable: Vec<UnreadableRow>,
+}
+
+impl Listing {
+    /// Returns true if a row that cannot be read may be a server with this name.
+    pub(super) fn may_hide(&self, name: &str) -> bool {
+        self.unreadable.iter().any(|row| row.may_have("name", name))
+    }
 }
 
 /// Listing of servers up to a number of rows.
@@ -92,13 +103,13 @@ impl Fetch<'_> {
 
     async fn list_filtered(&self, query: &[(&str, &str)]) -> Result<Listing, OpenStackError> {
         let request = Request::new(Call::ServerList, &["servers", "detail"]).query(query);
-        Ok(self.read_rows(self.client.get_all(self.op, &request).await?))
+        Ok(self.read_rows(self.client.get_rows(self.op, &request).await?))
     }
 
-    fn read_rows(&self, rows: Vec<Server>) -> Listing {
-        let mut servers = Vec::with_capacity(rows.len());
+    fn read_rows(&self, list: Rows<Server>) -> Listing {
+        let mut servers = Vec::with_capacity(list.rows.len());
         let mut unknown_cell_ids = BTreeSet::new();
-        for row in rows {
+        for row in list.rows {
             let id = row.id.clone();
             match NovaServer::from_nova(row, self.strings) {
                 Some(server) => servers.push(server),
@@ -107,7 +118,7 @@ impl Fetch<'_> {
                 }
             }
         }
-        Listing { servers, unknown_cell_ids }
+        Listing { servers, unknown_cell_ids, unreadable: list.unreadable }
     }
 
     /// Requests a server by its ID.
@@ -132,14 +143,14 @@ impl Fetch<'_> {
     ) -> Result<Vec<Port>, OpenStackError> {
         if strategy == PortStrategy::ListAll {
             let request = Request::new(Call::PortList, &["ports"]).query(&PORT_FIELDS);
-            return self.client.get_all(self.op, &request).await;
+            return ports_of(servers, self.client.get_rows(self.op, &request).await?);
         }
         let mut ports = Vec::new();
         for chunk in servers.chunks(MAX_DEVICES) {
             let mut query = Vec::from(PORT_FIELDS);
             query.extend(chunk.iter().map(|id| ("device_id", &**id)));
             let request = Request::new(Call::PortList, &["ports"]).query(&query);
-            ports.extend(self.client.get_all::<Port>(self.op, &request).await?);
+            ports.extend(ports_of(chunk, self.client.get_rows(self.op, &request).await?)?);
         }
         Ok(ports)
     }
@@ -203,4 +214,13 @@ impl Fetch<'_> {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Returns the ports of a list unless one that cannot be read may belong to one of these servers,
+/// which would lose addresses without it.
+fn ports_of(servers: &[Arc<str>], ports: Rows<Port>) -> Result<Vec<Port>, OpenStackError> {
+    ports.complete_for(|row| {
+        row.text("device_id")
+            .is_none_or(|device| servers.iter().any(|id| **id == *device))
+    })
 }

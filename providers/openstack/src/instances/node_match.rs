@@ -11,6 +11,10 @@ use super::{
     fetch::Listing,
     server::{NovaServer, ServerLookup},
 };
+use crate::client::UnreadableRow;
+
+/// Field of a server with its host name.
+const HOST_NAME: &str = "OS-EXT-SRV-ATTR:hostname";
 
 type Servers<'a> = HashMap<&'a str, Vec<&'a Arc<NovaServer>>>;
 
@@ -21,6 +25,8 @@ pub(super) struct NodeMatcher<'a> {
     by_id: &'a HashMap<Arc<str>, Arc<NovaServer>>,
     /// Servers of which only the ID is known, because their cell does not answer.
     unknown: &'a BTreeSet<String>,
+    /// Servers whose rows cannot be read.
+    unreadable: &'a [UnreadableRow],
 }
 
 impl<'a> NodeMatcher<'a> {
@@ -41,15 +47,20 @@ impl<'a> NodeMatcher<'a> {
             by_host_name,
             by_id: servers,
             unknown: &listing.unknown_cell_ids,
+            unreadable: &listing.unreadable,
         }
     }
 
     /// Finds the server of a Node: by the server's name, or else by its ID, or else by its host name.
     ///
     /// # Errors
-    /// Returns an error if several servers match, or if none does while a cell does not answer and
-    /// may hold one.
+    /// Returns an error if several servers match, if a row that cannot be read may be the server, or if
+    /// none matches while a cell does not answer and may hold one.
     pub(super) fn find(&self, name: &str, system_uuid: Option<&str>) -> ServerLookup {
+        let mut unreadable = self.unreadable.iter();
+        if unreadable.clone().any(|row| row.may_have("name", name)) {
+            return Err(unreadable_error(name));
+        }
         if let Some(found) = self.by_name.get(name) {
             return single_match("called", name, found);
         }
@@ -60,6 +71,12 @@ impl<'a> NodeMatcher<'a> {
             if let Some(server) = self.by_id.get(id) {
                 return Ok(Some(server.clone()));
             }
+            if unreadable.clone().any(|row| row.may_have("id", id)) {
+                return Err(unreadable_error(name));
+            }
+        }
+        if unreadable.any(|row| row.shows(HOST_NAME) && row.may_have(HOST_NAME, name)) {
+            return Err(unreadable_error(name));
         }
         if let Some(found) = self.by_host_name.get(name) {
             return single_match("with the host name", name, found);
@@ -90,4 +107,10 @@ pub(super) fn single_match(relation: &str, name: &str, found: &[&Arc<NovaServer>
 
 pub(super) fn cell_down_error(id: &str) -> CloudError {
     CloudError::transient(format!("server {id} is in a cell of Nova that does not answer"))
+}
+
+pub(super) fn unreadable_error(name: &str) -> CloudError {
+    CloudError::transient(format!(
+        "Nova lists a server that cannot be read, and it may be the one of {name:?}"
+    ))
 }

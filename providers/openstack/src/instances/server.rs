@@ -6,9 +6,10 @@ use ccm_core::{
     k8s::Interner,
     provider::{CloudError, PowerState},
 };
-use openstack_api::{
+
+use crate::api::{
     neutron::Port,
-    nova::{AddressType, Server, ServerFlavor},
+    nova::{Server, ServerFlavor},
 };
 
 /// Result for one server. `Ok(None)` means that Nova reported it as not found.
@@ -58,14 +59,11 @@ impl NovaServer {
             for address in addresses {
                 networks.push(NetworkAddress {
                     network: network.clone(),
-                    address: address.addr.to_string().into(),
-                    floating: address.kind == Some(AddressType::Floating),
+                    floating: address.is_floating(),
+                    address: address.addr.into(),
                 });
             }
         }
-        let hostname = server
-            .metadata
-            .and_then(|mut metadata| metadata.remove("hostname"));
         Some(Self {
             id: server.id.into(),
             name: server.name?.into(),
@@ -78,7 +76,7 @@ impl NovaServer {
                 .map_or(Flavor::Unknown, |flavor| Flavor::from_nova(flavor, strings)),
             access_v4: non_empty(server.access_ipv4),
             access_v6: non_empty(server.access_ipv6),
-            hostname: non_empty(hostname),
+            hostname: non_empty(server.metadata.hostname),
             networks: networks.into(),
         })
     }
@@ -107,11 +105,10 @@ pub enum Flavor {
 
 impl Flavor {
     fn from_nova(flavor: ServerFlavor, strings: &Interner) -> Self {
-        match flavor {
-            ServerFlavor::Embedded { original_name, .. } => {
-                Self::Name(strings.intern(&original_name))
-            }
-            ServerFlavor::Reference { id, .. } => Self::Id(strings.intern(&id)),
+        match (flavor.original_name, flavor.id) {
+            (Some(name), _) => Self::Name(strings.intern(&name)),
+            (None, Some(id)) => Self::Id(strings.intern(&id)),
+            (None, None) => Self::Unknown,
         }
     }
 }

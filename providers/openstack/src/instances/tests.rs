@@ -9,6 +9,8 @@ use openstack_local::{
     server::{Fault, FaultKind, Settings as CloudSettings},
 };
 
+mod odd_answers;
+
 use super::*;
 use crate::test_fixture::{ProjectFixture, Server, op};
 
@@ -254,6 +256,39 @@ async fn a_cell_that_does_not_answer_hides_servers_and_proves_nothing() {
             "by {how}: {answers:?}"
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_cannot_be_read_is_not_missing() {
+    let stage = ProjectFixture::new().await;
+    let made = servers(&stage, 2).await;
+    let answer = |rows: serde_json::Value| FaultKind::Body { code: 200, text: rows.to_string() };
+    // The row of the first server says nothing that can be read but its name.
+    let odd = |name: &str| serde_json::json!({"servers": [{"id": made[0].id, "name": name, "addresses": "odd"}]});
+    let list = "/compute/v2.1/servers/detail";
+    let instances = instances(&stage);
+    stage.fail(list, answer(odd("node-0")));
+    let answers = power(&instances, [made[0].new_node(), made[1].new_node()]).await;
+    assert!(answers[0].is_err(), "it may be the one: {:?}", answers[0]);
+    assert!(matches!(answers[1], Ok(InstanceStatus::NotFound)), "{:?}", answers[1]);
+    // By its ID it is read alone.
+    let answers = power(&instances, made.iter().map(Server::node)).await;
+    let is_found = |answer: &_| matches!(answer, Ok(InstanceStatus::Found { .. }));
+    assert!(answers.iter().all(is_found), "{answers:?}");
+    stage.clear_faults();
+    // Without one of its ports a server would lose addresses.
+    let port = |device: &str| {
+        answer(serde_json::json!({"ports": [{"id": "p", "device_id": device, "fixed_ips": "odd"}]}))
+    };
+    let describe = async |device: &str| {
+        stage.fail("/network/v2.0/ports", port(device));
+        let queries = ask([made[1].node()], MetadataScope::All);
+        let answers = self::instances(&stage).describe(&op(), &queries).await;
+        stage.clear_faults();
+        answers.unwrap().remove(0)
+    };
+    assert!(describe(&made[1].id).await.is_err());
+    assert!(is_found(&describe("somebody-elses").await));
 }
 
 #[tokio::test(start_paused = true)]

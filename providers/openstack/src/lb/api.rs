@@ -3,18 +3,21 @@
 use ccm_core::provider::Op;
 use openstack_api::{
     neutron::{
-        FloatingIp, FloatingIpCreate, FloatingIpUpdate, Network, Port, PortUpdate, SecurityGroup,
-        SecurityGroupCreate, SecurityGroupRule, SecurityGroupRuleCreate, Subnet,
+        FloatingIpCreate, FloatingIpUpdate, PortUpdate, SecurityGroupCreate,
+        SecurityGroupRuleCreate,
     },
-    octavia::{
-        HealthMonitor, Listener, LoadBalancer, LoadBalancerCreate, LoadBalancerTree, Member,
-        MemberCreate, Pool,
-    },
+    octavia::{LoadBalancerCreate, MemberCreate},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::client::{Call, Client, OpenStackError, Request};
+use crate::{
+    api::{
+        neutron::{FloatingIp, Network, Port, SecurityGroup, SecurityGroupRule, Subnet},
+        octavia::{HealthMonitor, Listener, LoadBalancer, LoadBalancerTree, Member, Pool},
+    },
+    client::{Call, Client, OpenStackError, Request, Rows},
+};
 
 /// Maximum number of servers in one query: each takes 47 characters of a request line.
 const MAX_SERVERS: usize = 50;
@@ -47,18 +50,32 @@ impl Api<'_> {
             .await
     }
 
-    /// Lists objects of this process's project. Administrators would also see those of other projects,
-    /// where another cluster may use the same names.
+    /// Lists all objects of this process's project. Administrators would also see those of other
+    /// projects, where another cluster may use the same names. Whoever needs to know that something
+    /// does not exist must look at the unreadable rows.
     async fn list_own<T: DeserializeOwned>(
         &self,
         call: Call,
         path: &[&str],
         query: &[(&str, &str)],
-    ) -> Result<Vec<T>, OpenStackError> {
+    ) -> Result<Rows<T>, OpenStackError> {
         let project = self.client.session().project().await?;
         let mut query = query.to_vec();
         query.extend(project.as_deref().map(|id| ("project_id", id)));
-        self.list(call, path, &query).await
+        self.list_rows(call, path, &query).await
+    }
+
+    /// Lists objects. Whoever needs to know that something does not exist must look at the unreadable
+    /// rows.
+    async fn list_rows<T: DeserializeOwned>(
+        &self,
+        call: Call,
+        path: &[&str],
+        query: &[(&str, &str)],
+    ) -> Result<Rows<T>, OpenStackError> {
+        self.client
+            .get_rows(self.op, &Request::new(call, path).query(query))
+            .await
     }
 
     async fn one<T: DeserializeOwned>(
@@ -108,6 +125,13 @@ impl Api<'_> {
         query: &[(&str, &str)],
     ) -> Result<Vec<LoadBalancer>, OpenStackError> {
         self.list_own(Call::LoadBalancerList, &["loadbalancers"], query)
+            .await?
+            .complete()
+    }
+
+    /// Lists all load balancers of the project.
+    pub(super) async fn all_load_balancers(&self) -> Result<Rows<LoadBalancer>, OpenStackError> {
+        self.list_own(Call::LoadBalancerList, &["loadbalancers"], &[])
             .await
     }
 
@@ -230,7 +254,8 @@ impl Api<'_> {
         query: &[(&str, &str)],
     ) -> Result<Vec<FloatingIp>, OpenStackError> {
         self.list_own(Call::FloatingIpList, &["floatingips"], query)
-            .await
+            .await?
+            .complete()
     }
 
     pub(super) async fn create_floating_ip(
@@ -273,8 +298,9 @@ impl Api<'_> {
     pub(super) async fn networks(
         &self,
         query: &[(&str, &str)],
-    ) -> Result<Vec<Network>, OpenStackError> {
-        self.list(Call::NetworkList, &["networks"], query).await
+    ) -> Result<Rows<Network>, OpenStackError> {
+        self.list_rows(Call::NetworkList, &["networks"], query)
+            .await
     }
 
     pub(super) async fn subnet(&self, id: &str) -> Result<Option<Subnet>, OpenStackError> {
@@ -316,7 +342,7 @@ impl Api<'_> {
     ) -> Result<Option<Port>, OpenStackError> {
         let path = ["ports", &*port.id];
         let request = Request::new(Call::PortUpdate, &path)
-            .if_revision(port.standard.revision_number)
+            .if_revision(port.revision_number)
             .with_detail(reason);
         let body = PortUpdate { security_groups: Some(groups), ..PortUpdate::default() };
         none_if_not_found(self.client.put(self.op, &request, &body).await)
@@ -339,6 +365,16 @@ impl Api<'_> {
         &self,
         query: &[(&str, &str)],
     ) -> Result<Vec<SecurityGroup>, OpenStackError> {
+        self.list_own(Call::SecurityGroupList, &["security-groups"], query)
+            .await?
+            .complete()
+    }
+
+    /// Lists all security groups of the project.
+    pub(super) async fn all_groups(
+        &self,
+        query: &[(&str, &str)],
+    ) -> Result<Rows<SecurityGroup>, OpenStackError> {
         self.list_own(Call::SecurityGroupList, &["security-groups"], query)
             .await
     }

@@ -1,9 +1,6 @@
 //! Applies one action of a plan and updates the observed state.
 
-use openstack_api::octavia::{
-    HealthMonitor, Listener, ListenerCreate, LoadBalancer, Member, MonitorRef, Pool, PoolCreate,
-    ProvisioningStatus,
-};
+use openstack_api::octavia::{ListenerCreate, PoolCreate, ProvisioningStatus};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -12,6 +9,7 @@ use super::{
     plan::{ActionKind, PlannedAction},
 };
 use crate::{
+    api::octavia::{HealthMonitor, Listener, LoadBalancer, Member, Pool},
     client::OpenStackError,
     lb::observed::{ObservedLoadBalancer, ObservedMember},
 };
@@ -139,7 +137,7 @@ pub(super) async fn apply(
             let pool = observed
                 .pools
                 .iter()
-                .find(|pool| pool.monitor.healthmonitor_id.as_deref() == Some(id));
+                .find(|pool| pool.healthmonitor_id.as_deref() == Some(id));
             if let Some(pool) = pool.map(|pool| pool.id.clone()) {
                 set_monitor(observed, &pool, None);
             }
@@ -165,8 +163,8 @@ fn replace<T>(objects: &mut [T], matches: impl Fn(&T) -> bool, updated: T) {
 fn set_monitor(observed: &mut ObservedLoadBalancer, pool: &str, monitor: Option<HealthMonitor>) {
     for parent in observed.pools.iter_mut().filter(|parent| parent.id == pool) {
         let healthmonitor_id = monitor.as_ref().map(|monitor| monitor.id.clone());
-        let previous = std::mem::replace(&mut parent.monitor, MonitorRef { healthmonitor_id });
-        if let Some(id) = previous.healthmonitor_id {
+        let previous = std::mem::replace(&mut parent.healthmonitor_id, healthmonitor_id);
+        if let Some(id) = previous {
             observed.monitors.remove(&id);
         }
     }

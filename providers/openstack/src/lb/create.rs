@@ -6,7 +6,6 @@ use ccm_core::{
     k8s::IpFamily,
     provider::{CloudError, Op},
 };
-use openstack_api::neutron::Subnet;
 
 use super::{
     api::Api,
@@ -18,6 +17,7 @@ use super::{
     reconcile_input::ReconcileInput,
     sync_state::{AttachedFloatingIp, LoadBalancerSyncState},
 };
+use crate::api::neutron::Subnet;
 
 impl LoadBalancerReconciler {
     /// Creates the load balancer. It has its name and its tag from the start, so the next sync
@@ -62,7 +62,7 @@ impl LoadBalancerReconciler {
             .create_load_balancer(&body, "there is none")
             .await
             .map_err(|error| self.rejection(op, error))?;
-        state.created_id = Some(tree.id.as_str().into());
+        state.created_id = Some(tree.load_balancer.id.as_str().into());
         // Some drivers create the children later. Then they are read when they are needed.
         let has_all_listeners = tree.listeners.len() == body.listeners.len();
         state.children_known = body.listeners.is_empty() || has_all_listeners;

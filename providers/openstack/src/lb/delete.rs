@@ -5,10 +5,7 @@ use ccm_core::{
     provider::{CloudError, EventType, Op, Progress},
 };
 use jiff::{SignedDuration, Timestamp};
-use openstack_api::{
-    neutron::SecurityGroup,
-    octavia::{Listener, LoadBalancer, ProvisioningStatus},
-};
+use openstack_api::octavia::ProvisioningStatus;
 
 use super::{
     floating_ip_sync,
@@ -22,7 +19,14 @@ use super::{
     reconcile::{LoadBalancerReconciler, ReconcileStop},
     sync_state::LoadBalancerSyncState,
 };
-use crate::{client::OpenStackError, lb::observed::ObservedLoadBalancer};
+use crate::{
+    api::{
+        neutron::SecurityGroup,
+        octavia::{Listener, LoadBalancer},
+    },
+    client::OpenStackError,
+    lb::observed::ObservedLoadBalancer,
+};
 
 /// Difference between the clocks of the cloud and of the API server up to which an object of the
 /// cloud may appear to be older than its Service. It also covers times that are cut to seconds.
@@ -116,7 +120,7 @@ impl LoadBalancerReconciler {
 
     /// Returns true unless a security group's description names another cluster.
     fn may_be_own_group(&self, group: &SecurityGroup) -> bool {
-        match names::parse_security_group_description(&group.standard.description) {
+        match names::parse_security_group_description(&group.description) {
             Some((_, cluster)) => *cluster == *self.cluster,
             None => true,
         }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ccm_core::provider::{CloudError, EventType, PlannedChange};
-use openstack_api::neutron::{FloatingIp, FloatingIpCreate, FloatingIpUpdate, Network};
+use openstack_api::neutron::{FloatingIpCreate, FloatingIpUpdate};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -19,6 +19,7 @@ use super::{
     sync_state::AttachedFloatingIp,
 };
 use crate::{
+    api::neutron::{FloatingIp, Network},
     client::{ErrorClass, OpenStackError},
     lb::observed::ObservedLoadBalancer,
 };
@@ -202,13 +203,15 @@ impl FloatingIpSync<'_> {
         {
             return Ok(Some(network));
         }
-        for network in self.api.networks(&[("router:external", "true")]).await? {
-            if network.external && !network.subnets.is_empty() && self.serves_ipv4(&network).await?
-            {
+        let networks = self.api.networks(&[("router:external", "true")]).await?;
+        for network in &networks.rows {
+            if network.external && !network.subnets.is_empty() && self.serves_ipv4(network).await? {
                 *self.networks.0.lock() = Some((Instant::now(), network.id.clone()));
-                return Ok(Some(network.id));
+                return Ok(Some(network.id.clone()));
             }
         }
+        // A network that cannot be read may be the one.
+        networks.complete()?;
         Ok(None)
     }
 
@@ -297,7 +300,7 @@ impl FloatingIpSync<'_> {
         let subnets = self.api.subnets(&query).await?;
         Ok(subnets
             .into_iter()
-            .filter(|subnet| name.matches(&subnet.name) && tags.matches(&subnet.standard.tags))
+            .filter(|subnet| name.matches(&subnet.name) && tags.matches(&subnet.tags))
             .map(|subnet| subnet.id)
             .collect())
     }
@@ -326,7 +329,7 @@ pub(super) async fn release(
     let is_of_cluster = |floating_ip: &FloatingIp| {
         cluster.is_none_or(|cluster| {
             let suffix = format!(" from cluster {cluster}");
-            floating_ip.standard.description.ends_with(&suffix)
+            floating_ip.description.ends_with(&suffix)
         })
     };
     for floating_ip in api.floating_ips(&[("port_id", port)]).await? {
@@ -351,7 +354,7 @@ pub(super) async fn release_leftover(
         .await?
     {
         let address = floating_ip.floating_ip_address;
-        if floating_ip.standard.description == description
+        if floating_ip.description == description
             && floating_ip.port_id.is_none()
             && address.is_some_and(|address| addresses.contains(&address))
         {

@@ -6,10 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use ccm_core::provider::{CloudError, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress};
-use openstack_api::{
-    neutron::SecurityGroup,
-    octavia::{LoadBalancer, ProvisioningStatus},
-};
+use openstack_api::octavia::ProvisioningStatus;
 
 use super::{
     LoadBalancers, floating_ip_sync,
@@ -18,6 +15,7 @@ use super::{
     ownership::{created_at, service_ownership},
     sync_state::retry_delay,
 };
+use crate::api::{neutron::SecurityGroup, octavia::LoadBalancer};
 
 const LOAD_BALANCER: &str = "load balancer";
 const SECURITY_GROUP: &str = "security group";
@@ -34,7 +32,7 @@ impl Inventory for LoadBalancers {
     /// show the owner, and load balancers that several Services share.
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
         let api = self.reconciler.api(op);
-        let load_balancers = api.load_balancers(&[]).await?;
+        let load_balancers = api.all_load_balancers().await?.rows;
         let mut owned = Vec::new();
         for load_balancer in &load_balancers {
             if let Some(owner) = self.load_balancer_owner(load_balancer) {
@@ -46,13 +44,13 @@ impl Inventory for LoadBalancers {
                 });
             }
         }
-        for group in &api.groups(&[]).await? {
+        for group in &api.all_groups(&[]).await?.rows {
             if let Some(owner) = self.security_group_owner(group) {
                 owned.push(OwnedObject {
                     kind: Arc::from(SECURITY_GROUP),
                     id: group.id.as_str().into(),
                     owner,
-                    created: group.standard.created_at.parse().ok(),
+                    created: group.created_at.parse().ok(),
                 });
             }
         }
@@ -166,8 +164,7 @@ impl LoadBalancers {
 
     /// Returns the owner of a security group, according to its description and name.
     fn security_group_owner(&self, group: &SecurityGroup) -> Option<Owner> {
-        let (service, cluster) =
-            names::parse_security_group_description(&group.standard.description)?;
+        let (service, cluster) = names::parse_security_group_description(&group.description)?;
         let (namespace, name) = service.split_once('/')?;
         let suffix = format!("-{namespace}-{name}");
         let uid = group

@@ -19,16 +19,18 @@ use std::{
     time::Duration,
 };
 
-use openstack_api::{
-    neutron::{FloatingIp, Port, SecurityGroup},
-    octavia::{HealthMonitor, IdRef, Listener, LoadBalancer, Pool, ProvisioningStatus},
-};
+use openstack_api::octavia::ProvisioningStatus;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use crate::{
-    client::{Call, NextPage, OpenStackError, Request},
+    api::{
+        IdRef,
+        neutron::{FloatingIp, Port, SecurityGroup},
+        octavia::{HealthMonitor, Listener, LoadBalancer, Pool},
+    },
+    client::{Call, NextPage, OpenStackError, Request, Rows, UnreadableRow},
     lb::{
         api::Api,
         names,
@@ -36,7 +38,7 @@ use crate::{
         observed::ObservedLoadBalancer,
         query_strategy::{PAGE, max_listing_pages},
         security_groups::listed::{ListedSecurityGroup, ServerPorts},
-        sync_state::{ListedService, ListingRound, ListingRounds},
+        sync_state::{AttachedFloatingIp, ListedService, ListingRound, ListingRounds},
     },
 };
 
@@ -79,6 +81,10 @@ struct Listing {
     /// Next page of the current stage, or `None` for its first page.
     next_page: Option<NextPage>,
     pages_read: usize,
+    /// True when a floating IP cannot be read, so that a load balancer without one may have it.
+    has_unreadable_floating_ips: bool,
+    /// Load balancers that cannot be read.
+    unreadable_load_balancers: Vec<UnreadableRow>,
     /// Load balancers by ID.
     load_balancers: HashMap<Box<str>, LoadBalancer>,
     /// Listeners by the ID of their load balancer.
@@ -98,6 +104,8 @@ struct Listing {
 struct ListedGroups {
     by_name: HashMap<Box<str>, Vec<SecurityGroup>>,
     ports: Arc<ServerPorts>,
+    /// True when a group or a port cannot be read. Then each Service's group is read alone.
+    is_incomplete: bool,
 }
 
 impl ListingCache {
@@ -194,6 +202,8 @@ impl Listing {
             stage: ListingStage::LoadBalancers,
             next_page: None,
             pages_read: 0,
+            has_unreadable_floating_ips: false,
+            unreadable_load_balancers: Vec::new(),
             load_balancers: HashMap::new(),
             listeners: HashMap::new(),
             pools: HashMap::new(),
@@ -264,7 +274,8 @@ impl Listing {
         let page = self
             .fetch_page::<LoadBalancer>(api, Call::LoadBalancerList, "loadbalancers")
             .await?;
-        for load_balancer in page {
+        self.unreadable_load_balancers.extend(page.unreadable);
+        for load_balancer in page.rows {
             if load_balancer.name.starts_with(&*prefix)
                 || load_balancer
                     .tags
@@ -282,7 +293,7 @@ impl Listing {
         let page = self
             .fetch_page::<Listener>(api, Call::ListenerList, "listeners")
             .await?;
-        for listener in page {
+        for listener in page.rows {
             if let Some(parent) = self.find_parent(&listener.loadbalancers) {
                 self.listeners.entry(parent).or_default().push(listener);
             }
@@ -294,6 +305,7 @@ impl Listing {
         for pool in self
             .fetch_page::<Pool>(api, Call::PoolList, "pools")
             .await?
+            .rows
         {
             if let Some(parent) = self.find_parent(&pool.loadbalancers) {
                 self.pools.entry(parent).or_default().push(pool);
@@ -316,7 +328,7 @@ impl Listing {
             .pools
             .values()
             .flatten()
-            .filter_map(|pool| pool.monitor.healthmonitor_id.clone())
+            .filter_map(|pool| pool.healthmonitor_id.clone())
             .collect();
         if ids.is_empty() {
             return Ok(());
@@ -324,7 +336,7 @@ impl Listing {
         let page = self
             .fetch_page::<HealthMonitor>(api, Call::MonitorList, "healthmonitors")
             .await?;
-        for monitor in page {
+        for monitor in page.rows {
             if ids.contains(&monitor.id) {
                 self.monitors.insert(monitor.id.as_str().into(), monitor);
             }
@@ -341,7 +353,8 @@ impl Listing {
         let page = self
             .fetch_page::<FloatingIp>(api, Call::FloatingIpList, "floatingips")
             .await?;
-        for floating_ip in page {
+        self.has_unreadable_floating_ips |= !page.unreadable.is_empty();
+        for floating_ip in page.rows {
             if let Some(port) = floating_ip.port_id.as_deref()
                 && vip_ports.contains(port)
             {
@@ -358,7 +371,8 @@ impl Listing {
         let Some(listed) = &mut self.security_groups else {
             return Ok(());
         };
-        for group in page {
+        listed.is_incomplete |= !page.unreadable.is_empty();
+        for group in page.rows {
             if group.name.starts_with(names::GROUP_PREFIX) {
                 listed
                     .by_name
@@ -375,23 +389,27 @@ impl Listing {
             .fetch_page::<Port>(api, Call::PortList, "ports")
             .await?;
         // `Arc::get_mut` succeeds, because nobody shares the ports before the listing is complete.
+        if let Some(listed) = &mut self.security_groups {
+            listed.is_incomplete |= !page.unreadable.is_empty();
+        }
         if let Some(listed) = &mut self.security_groups
             && let Some(ports) = Arc::get_mut(&mut listed.ports)
         {
-            for port in page {
+            for port in page.rows {
                 ports.add(port);
             }
         }
         Ok(())
     }
 
-    /// Fetches the next page of the current stage.
+    /// Fetches the next page of the current stage. If a load balancer, listener, pool or monitor on it
+    /// cannot be read, its Service is read alone, because the listing does not show all of it.
     async fn fetch_page<T: DeserializeOwned>(
         &mut self,
         api: Api<'_>,
         call: Call,
         path: &str,
-    ) -> Result<Vec<T>, OpenStackError> {
+    ) -> Result<Rows<T>, OpenStackError> {
         let path = [path];
         let mut query = vec![("limit", PAGE)];
         // The ports of nodes may belong to another project, but nothing else of this cluster does.
@@ -420,10 +438,13 @@ impl Listing {
             return None;
         }
         let vip_port = load_balancer.vip_port_id.as_deref()?;
-        let floating_ip = self.floating_ips.get(vip_port).cloned().into();
+        let floating_ip = match self.floating_ips.get(vip_port) {
+            None if self.has_unreadable_floating_ips => AttachedFloatingIp::Unknown,
+            found => found.cloned().into(),
+        };
         let mut observed = ObservedLoadBalancer::new(load_balancer.clone());
         for pool in self.pools.get(&id).into_iter().flatten() {
-            if let Some(monitor) = &pool.monitor.healthmonitor_id {
+            if let Some(monitor) = &pool.healthmonitor_id {
                 observed
                     .monitors
                     .insert(monitor.clone(), self.monitors.get(&**monitor)?.clone());
@@ -453,6 +474,10 @@ impl Listing {
         }
         let service = query.service_key;
         let name = names::load_balancer(query.cluster, &service.namespace, &service.name);
+        let mut unreadable = self.unreadable_load_balancers.iter();
+        if unreadable.any(|row| row.may_have("name", &name)) {
+            return None;
+        }
         let mut with_name = self
             .load_balancers
             .iter()
@@ -479,6 +504,9 @@ impl Listing {
         query: &LoadBalancerQuery<'_>,
     ) -> Option<ListedSecurityGroup> {
         let listed = self.security_groups.as_mut()?;
+        if listed.is_incomplete {
+            return None;
+        }
         let service = query.service_key;
         let name = names::security_group(&service.uid, &service.namespace, &service.name);
         Some(ListedSecurityGroup {

@@ -6,7 +6,7 @@ use ccm_core::{
     k8s::ServiceView,
     provider::{CloudError, ErrorKind},
 };
-use openstack_api::octavia::{LoadBalancer, ProvisioningStatus};
+use openstack_api::octavia::ProvisioningStatus;
 use tokio::time::Instant;
 
 use super::{
@@ -14,6 +14,7 @@ use super::{
     sync_state::LoadBalancerSyncState,
 };
 use crate::{
+    api::octavia::LoadBalancer,
     client::OpenStackError,
     lb::observed::{ObservedLoadBalancer, ObservedMember},
 };
@@ -199,7 +200,7 @@ pub(super) async fn read_members(
         } else {
             api.members(&pool.id).await?
         };
-        if let Some(id) = &pool.monitor.healthmonitor_id
+        if let Some(id) = &pool.healthmonitor_id
             && !observed.monitors.contains_key(id)
             && let Some(monitor) = api.monitor(id).await?
         {
@@ -224,7 +225,7 @@ async fn read_all_monitors(
     let ids: Vec<String> = observed
         .pools
         .iter()
-        .filter_map(|pool| pool.monitor.healthmonitor_id.clone())
+        .filter_map(|pool| pool.healthmonitor_id.clone())
         .collect();
     for id in ids {
         if !observed.monitors.contains_key(&id)

@@ -3,10 +3,9 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use ccm_core::k8s::IpFamily;
-use openstack_api::octavia::{
-    HealthMonitor, Listener, LoadBalancer, LoadBalancerTree, Member, MemberCreate, MonitorRef,
-    Pool, PoolTree,
-};
+use openstack_api::octavia::MemberCreate;
+
+use crate::api::octavia::{HealthMonitor, Listener, LoadBalancer, LoadBalancerTree, Member, Pool};
 
 /// A load balancer with its children, as they were read from Octavia.
 #[derive(Clone, Debug, PartialEq)]
@@ -122,19 +121,16 @@ impl ObservedLoadBalancer {
     /// Creates the observed state from the response to a populated create, which contains all
     /// children.
     pub fn from_tree(tree: LoadBalancerTree) -> Self {
-        let LoadBalancerTree { listeners, pools, .. } = &tree;
-        let listeners = listeners.clone();
-        let pool_trees = pools.clone();
-        let mut observed = Self { listeners, ..Self::new(without_children(tree)) };
-        for pool_tree in pool_trees {
-            let members = pool_tree.members.iter().cloned().map(ObservedMember::from);
+        let mut observed = Self { listeners: tree.listeners, ..Self::new(tree.load_balancer) };
+        for tree in tree.pools {
+            let members = tree.members.into_iter().map(ObservedMember::from);
             observed
                 .members
-                .insert(pool_tree.id.clone(), members.collect());
-            if let Some(monitor) = pool_tree.monitor.healthmonitor.clone() {
+                .insert(tree.pool.id.clone(), members.collect());
+            if let Some(monitor) = tree.monitor {
                 observed.monitors.insert(monitor.id.clone(), monitor);
             }
-            observed.pools.push(pool_with_references(pool_tree));
+            observed.pools.push(tree.pool);
         }
         observed
     }
@@ -158,14 +154,14 @@ impl ObservedLoadBalancer {
 
     /// Returns the health monitor of a pool, if it has one and it was read.
     pub fn monitor_of(&self, pool: &Pool) -> Option<&HealthMonitor> {
-        self.monitors.get(pool.monitor.healthmonitor_id.as_deref()?)
+        self.monitors.get(pool.healthmonitor_id.as_deref()?)
     }
 
     /// Removes a deleted pool, with its members and monitor.
     pub fn remove_pool(&mut self, id: &str) {
         if let Some(at) = self.pools.iter().position(|pool| pool.id == id) {
             let pool = self.pools.remove(at);
-            if let Some(monitor) = pool.monitor.healthmonitor_id {
+            if let Some(monitor) = pool.healthmonitor_id {
                 self.monitors.remove(&monitor);
             }
         }
@@ -181,74 +177,5 @@ impl ObservedLoadBalancer {
         for pool in &mut self.pools {
             pool.listeners.retain(|listener| listener.id != id);
         }
-    }
-}
-
-/// Replaces the members and the monitor of a pool by their IDs.
-fn pool_with_references(tree: PoolTree) -> Pool {
-    Pool {
-        members: tree
-            .members
-            .iter()
-            .map(|member| (&*member.id).into())
-            .collect(),
-        monitor: MonitorRef {
-            healthmonitor_id: tree.monitor.healthmonitor.map(|monitor| monitor.id),
-        },
-        id: tree.id,
-        name: tree.name,
-        description: tree.description,
-        provisioning_status: tree.provisioning_status,
-        operating_status: tree.operating_status,
-        admin_state_up: tree.admin_state_up,
-        protocol: tree.protocol,
-        lb_algorithm: tree.lb_algorithm,
-        session_persistence: tree.session_persistence,
-        project_id: tree.project_id,
-        loadbalancers: tree.loadbalancers,
-        listeners: tree.listeners,
-        created_at: tree.created_at,
-        updated_at: tree.updated_at,
-        tags: tree.tags,
-        tls_container_ref: tree.tls_container_ref,
-        ca_tls_container_ref: tree.ca_tls_container_ref,
-        crl_container_ref: tree.crl_container_ref,
-        tls_enabled: tree.tls_enabled,
-        tls_ciphers: tree.tls_ciphers,
-        tls_versions: tree.tls_versions,
-        alpn_protocols: tree.alpn_protocols,
-    }
-}
-
-/// Replaces the children of a load balancer by their IDs.
-fn without_children(tree: LoadBalancerTree) -> LoadBalancer {
-    LoadBalancer {
-        listeners: tree
-            .listeners
-            .iter()
-            .map(|listener| (&*listener.id).into())
-            .collect(),
-        pools: tree.pools.iter().map(|pool| (&*pool.id).into()).collect(),
-        id: tree.id,
-        name: tree.name,
-        description: tree.description,
-        provisioning_status: tree.provisioning_status,
-        operating_status: tree.operating_status,
-        admin_state_up: tree.admin_state_up,
-        project_id: tree.project_id,
-        created_at: tree.created_at,
-        updated_at: tree.updated_at,
-        vip_address: tree.vip_address,
-        vip_port_id: tree.vip_port_id,
-        vip_subnet_id: tree.vip_subnet_id,
-        vip_network_id: tree.vip_network_id,
-        vip_sg_ids: tree.vip_sg_ids,
-        additional_vips: tree.additional_vips,
-        provider: tree.provider,
-        flavor_id: tree.flavor_id,
-        vip_qos_policy_id: tree.vip_qos_policy_id,
-        tags: tree.tags,
-        availability_zone: tree.availability_zone,
-        vip_vnic_type: tree.vip_vnic_type,
     }
 }

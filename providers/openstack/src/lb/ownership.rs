@@ -1,9 +1,9 @@
 //! Ownership of a load balancer and its listeners, by name and tags.
 
 use jiff::Timestamp;
-use openstack_api::octavia::{Listener, LoadBalancer};
 
 use super::{model::ServiceKey, names};
+use crate::api::octavia::{Listener, LoadBalancer};
 
 /// The relation of a Service to a load balancer: it owns the load balancer, shares it, or neither.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ccm_core::provider::{CloudError, EventType, Op, Progress};
 use http::StatusCode;
-use openstack_api::octavia::{LoadBalancer, ProvisioningStatus};
+use openstack_api::octavia::ProvisioningStatus;
 use tokio::time::Instant;
 
 use super::{
@@ -18,6 +18,7 @@ use super::{
     sync_state::{LoadBalancerSyncState, changed_meanwhile},
 };
 use crate::{
+    api::octavia::LoadBalancer,
     client::{ErrorClass, OpenStackError},
     lb::status_poller::StatusQuery,
 };

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use ccm_core::provider::{CloudError, ErrorKind, EventType, LbOutcome, Op, Progress, ReadMode};
-use openstack_api::octavia::{LoadBalancer, ProvisioningStatus};
+use openstack_api::octavia::ProvisioningStatus;
 
 use super::{
     api::Api,
@@ -20,6 +20,7 @@ use super::{
     sync_state::{LastApplied, LoadBalancerSyncState, SyncStateStore, changed_meanwhile},
 };
 use crate::{
+    api::octavia::LoadBalancer,
     client::{Call, Client, ErrorClass, OpenStackError},
     lb::{listing::ListingCache, observed::ObservedLoadBalancer, status_poller::StatusPoller},
 };

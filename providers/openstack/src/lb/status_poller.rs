@@ -2,11 +2,11 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use openstack_api::octavia::LoadBalancer;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::{
+    api::octavia::LoadBalancer,
     client::{Call, OpenStackError, Request},
     lb::{
         api::Api,
@@ -208,7 +208,8 @@ impl StatusPoller {
                 let request = Request::new(Call::LoadBalancerList, &path).query(&query);
                 let (rows, next) = api.client.get_page(api.op, &request, None).await?;
                 self.state.lock().fits_one_page = Some(next.is_none());
-                rows
+                // A load balancer that cannot be read is read alone, like one that is not listed.
+                rows.rows
             }
         };
         let mut state = self.state.lock();

@@ -14,7 +14,6 @@ use std::{
 };
 
 use ccm_core::provider::{CloudError, Digest, Op, ReadMode};
-use openstack_api::{neutron::FloatingIp, octavia::LoadBalancer};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -23,7 +22,10 @@ use super::{
     plan::{PlannedAction, PoolMethod},
     security_groups::listed::ListedSecurityGroup,
 };
-use crate::lb::{desired_members::NodeBackend, observed::ObservedLoadBalancer};
+use crate::{
+    api::{neutron::FloatingIp, octavia::LoadBalancer},
+    lb::{desired_members::NodeBackend, observed::ObservedLoadBalancer},
+};
 
 /// Minimum delay between two polls of a load balancer that is not ready.
 const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);

@@ -11,7 +11,7 @@ use ccm_core::{
 };
 use futures::{StreamExt, stream};
 use ipnet::IpNet;
-use openstack_api::neutron::{self, ExtraRoutes, RouterUpdate};
+use openstack_api::neutron::{ExtraRoutes, Route, RouterUpdate};
 use serde::de::IgnoredAny;
 
 use super::{
@@ -19,6 +19,7 @@ use super::{
     plan::{ExtraRoute, RouteUpdate, next_hop},
 };
 use crate::{
+    api::neutron::Port,
     client::{Call, ErrorClass, OpenStackError, Request},
     provider_id::ProviderId,
 };
@@ -202,7 +203,7 @@ async fn sync_port(
     op: &Op,
     next: IpAddr,
     operations: Vec<(usize, RouteOperation)>,
-    port: Option<neutron::Port>,
+    port: Option<Port>,
 ) -> Vec<(usize, CloudError)> {
     let (operations, for_other_server): (Vec<_>, Vec<_>) = operations
         .into_iter()
@@ -241,7 +242,7 @@ fn blocking_errors(
 /// Returns true if a port may be the one that an operation means: it belongs to no other server.
 /// The port may also belong to something between server and network, such as a trunk, whose
 /// `device_owner` is of another kind.
-fn is_port_of(port: Option<&neutron::Port>, operation: &RouteOperation) -> bool {
+fn is_port_of(port: Option<&Port>, operation: &RouteOperation) -> bool {
     match (port, operation) {
         (Some(port), RouteOperation::Add(_, Some(server))) => {
             !port.device_owner.starts_with("compute:") || *port.device_id == **server
@@ -312,7 +313,7 @@ async fn update_router(
         if routes.extensions.if_match {
             request = request.if_revision(router.revision_number);
         }
-        let body = RouterUpdate { routes: Some(Some(list)), ..RouterUpdate::default() };
+        let body = RouterUpdate { routes: Some(list) };
         match routes.client.put::<IgnoredAny>(op, &request, &body).await {
             Err(error) if error.is_changed() && tries < MAX_ATTEMPTS => tries += 1,
             result => return result.map(drop),
@@ -325,7 +326,7 @@ async fn update_router(
 async fn remove_address_pairs(
     routes: &NeutronRoutes,
     op: &Op,
-    removed: &[neutron::Route],
+    removed: &[Route],
     operations: &[RouteOperation],
 ) -> Result<(), OpenStackError> {
     let mut displaced: BTreeMap<IpAddr, BTreeSet<IpNet>> = BTreeMap::new();
@@ -369,7 +370,7 @@ async fn update_atomically(
     routes: &NeutronRoutes,
     op: &Op,
     update: &RouteUpdate,
-    current: &[neutron::Route],
+    current: &[Route],
 ) -> Result<(), OpenStackError> {
     let to_remove = update.to_remove(current);
     send_routes(routes, op, Call::RouterRemoveRoutes, "remove_extraroutes", to_remove).await?;
@@ -382,7 +383,7 @@ async fn send_routes(
     op: &Op,
     call: Call,
     action: &str,
-    list: Vec<neutron::Route>,
+    list: Vec<Route>,
 ) -> Result<(), OpenStackError> {
     if list.is_empty() {
         return Ok(());
@@ -394,10 +395,7 @@ async fn send_routes(
         .collect();
     let detail = names.join(", ");
     let request = Request::new(call, &path).with_detail(&detail);
-    let body = ExtraRoutes { routes: list, ..ExtraRoutes::default() };
-    routes
-        .client
-        .put::<ExtraRoutes>(op, &request, &body)
-        .await?;
+    let body = ExtraRoutes { routes: list };
+    routes.client.put::<IgnoredAny>(op, &request, &body).await?;
     Ok(())
 }

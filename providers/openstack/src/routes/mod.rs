@@ -27,13 +27,14 @@ use ccm_core::{
     k8s::NodeView,
     provider::{CloudError, Op, Progress, Route, RouteChange, Routes},
 };
-use openstack_api::neutron::{self, Extension};
 use parking_lot::Mutex;
-use serde::Deserialize;
 use tokio::time::Instant;
 
 use self::plan::UnownedAddress;
-use crate::client::{Call, Client, OpenStackError, Request};
+use crate::{
+    api::neutron::{Extension, Router},
+    client::{Call, Client, OpenStackError, Request, Rows},
+};
 
 /// Time for which an address counts as foreign before it is checked again.
 const FOREIGN_TTL: Duration = Duration::from_secs(300);
@@ -58,8 +59,9 @@ impl Extensions {
     /// Returns Neutron's error.
     pub async fn detect(client: &Client, op: &Op) -> Result<Option<Self>, OpenStackError> {
         let request = Request::new(Call::ExtensionList, &["extensions"]);
-        let extensions: Vec<Extension> = client.get_all(op, &request).await?;
+        let extensions: Rows<Extension> = client.get_rows(op, &request).await?;
         let aliases: BTreeSet<&str> = extensions
+            .rows
             .iter()
             .map(|extension| extension.alias.as_str())
             .collect();
@@ -73,17 +75,6 @@ impl Extensions {
             if_match: aliases.contains("revision-if-match"),
         }))
     }
-}
-
-/// What is read of a router, and nothing else: an answer with surprises in other fields is as good.
-#[derive(Debug, Deserialize)]
-struct RouterState {
-    /// The static routes. Without them the answer is an error, because a router without routes would
-    /// lose those of others when the list is replaced.
-    routes: Vec<neutron::Route>,
-    /// One more after each change; 0 where the extension is missing.
-    #[serde(default)]
-    revision_number: u64,
 }
 
 /// Routes of one router.
@@ -116,7 +107,7 @@ impl NeutronRoutes {
         }
     }
 
-    async fn router(&self, op: &Op) -> Result<RouterState, OpenStackError> {
+    async fn router(&self, op: &Op) -> Result<Router, OpenStackError> {
         let path = ["routers", &*self.router];
         self.client
             .get(op, &Request::new(Call::RouterGet, &path))

@@ -7,10 +7,13 @@ use std::{
 
 use ccm_core::provider::Op;
 use ipnet::IpNet;
-use openstack_api::neutron::{AddressPair, Port, PortUpdate};
+use openstack_api::neutron::{AddressPair, PortUpdate};
 
 use super::{NeutronRoutes, plan};
-use crate::client::{Call, OpenStackError, Request};
+use crate::{
+    api::neutron::{Port, PortNetwork},
+    client::{Call, ErrorCause, OpenStackError, Request},
+};
 
 /// Maximum number of addresses in one request. With 50 IPv6 addresses the URL has 4 kB.
 const MAX_ADDRESSES: usize = 50;
@@ -27,7 +30,7 @@ impl NeutronRoutes {
     ) -> Result<BTreeMap<IpAddr, Vec<Port>>, OpenStackError> {
         let router_ports =
             [("device_id", &*self.router), ("fields", "id"), ("fields", "network_id")];
-        let rows: Vec<Port> = self
+        let rows: Vec<PortNetwork> = self
             .client
             .get_all(op, &Request::new(Call::PortList, &["ports"]).query(&router_ports))
             .await?;
@@ -94,13 +97,16 @@ impl NeutronRoutes {
             if port.port_security_enabled == Some(false) {
                 return Ok(());
             }
+            let Some(observed) = port.allowed_address_pairs.as_deref() else {
+                return missing_pairs(&port, add);
+            };
             let mut pairs: Option<Vec<AddressPair>> = None;
             for network in remove.difference(add) {
-                let current = pairs.as_deref().unwrap_or(&port.allowed_address_pairs);
+                let current = pairs.as_deref().unwrap_or(observed);
                 pairs = plan::without_pair(current, *network).or(pairs);
             }
             for network in add {
-                let current = pairs.as_deref().unwrap_or(&port.allowed_address_pairs);
+                let current = pairs.as_deref().unwrap_or(observed);
                 pairs = plan::with_pair(current, *network).or(pairs);
             }
             let Some(pairs) = pairs else { return Ok(()) };
@@ -108,7 +114,7 @@ impl NeutronRoutes {
             let mut request =
                 Request::new(Call::PortUpdate, &path).with_detail("pod networks of the node");
             if self.extensions.if_match {
-                request = request.if_revision(port.standard.revision_number);
+                request = request.if_revision(port.revision_number);
             }
             match self.client.put::<Port>(op, &request, &body).await {
                 Ok(_) => return Ok(()),
@@ -121,4 +127,14 @@ impl NeutronRoutes {
                 .await?;
         }
     }
+}
+
+/// Result for a port that does not show its address pairs: whatever it has would be lost if pairs
+/// were added. Nothing can be removed.
+fn missing_pairs(port: &Port, add: &BTreeSet<IpNet>) -> Result<(), OpenStackError> {
+    if add.is_empty() {
+        return Ok(());
+    }
+    let message = format!("Neutron does not show the allowed address pairs of port {}", port.id);
+    Err(OpenStackError::new(Call::PortGet, ErrorCause::Input(message.into())))
 }

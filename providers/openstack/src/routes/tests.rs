@@ -1,14 +1,17 @@
 //! Routes on the local cloud, in process and in virtual time.
 
 use ccm_core::provider::ErrorKind;
-use openstack_api::neutron::Port;
+use openstack_local::api::neutron::{self, Port};
 use openstack_local::{
     neutron as local,
     server::{FaultKind, Settings as CloudSettings},
 };
 
 use super::*;
-use crate::test_fixture::{ProjectFixture, Server, op};
+use crate::{
+    api::from_json,
+    test_fixture::{ProjectFixture, Server, odd_variants, op},
+};
 
 async fn routes(stage: &ProjectFixture) -> NeutronRoutes {
     let extensions = Extensions::detect(&stage.client, &op())
@@ -418,7 +421,39 @@ async fn a_route_to_an_address_that_several_ports_have_is_somebody_elses() {
 
 #[test]
 fn a_router_without_its_routes_is_an_error_and_not_one_without_routes() {
-    let read = |body: &str| serde_json::from_str::<RouterState>(body);
+    let read = |body: &str| from_json::<Router>(serde_json::from_str(body).unwrap());
     assert_eq!(read(r#"{"routes": []}"#).unwrap().revision_number, 0);
     assert!(read(r#"{"id": "1", "revision_number": 2}"#).is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_router_of_which_anything_is_odd_has_its_routes_or_is_an_error() {
+    let stage = stage(&[]).await;
+    let server = stage.server("node-0").await;
+    let text = include_str!("../../tests/fixtures/openstack-2026.1/neutron.json");
+    let recorded: serde_json::Value = serde_json::from_str(text).unwrap();
+    let mut router = recorded["GET /v2.0/routers"]["routers"][0].clone();
+    router["routes"] =
+        serde_json::json!([{"destination": "10.244.1.0/24", "nexthop": server.ip.to_string()}]);
+    let path = format!("/network/v2.0/routers/{}", stage.router);
+    let mut doubts = Vec::new();
+    for (what, odd) in odd_variants(&router) {
+        let text = serde_json::json!({ "router": odd }).to_string();
+        let routes = routes(&stage).await;
+        stage.fail(&path, FaultKind::Body { code: 200, text });
+        match routes.list(&op(), &[server.node()]).await {
+            Ok(found) => assert_eq!(found.len(), 1, "{what}: {found:?}"),
+            Err(_) => doubts.push(what),
+        }
+        stage.clear_faults();
+    }
+    let expected = [
+        "revision_number \"SOMETHING_NEW\"",
+        "revision_number [7]",
+        "routes absent",
+        "routes null",
+        "routes \"SOMETHING_NEW\"",
+        "routes [7]",
+    ];
+    assert_eq!(doubts, expected);
 }

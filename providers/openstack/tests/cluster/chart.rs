@@ -36,7 +36,7 @@ use kube::{
     Api,
     api::{DeleteParams, ListParams, PostParams},
 };
-use openstack_api::{
+use openstack_local::api::{
     neutron::{NetworkCreate, SubnetCreate},
     nova::{NetworkRequest, Networks, ServerCreate},
 };

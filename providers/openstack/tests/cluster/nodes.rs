@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use ccm_testkit::kubelet::{NodeSpec, Ready, UNINITIALIZED_TAINT};
 use k8s_openapi::api::core::v1::Node;
 use kube::{ResourceExt as _, api::DeleteParams};
-use openstack_api::nova::ServerCreate;
+use openstack_local::api::nova::ServerCreate;
 use openstack_local::{
     nova,
     server::{Fault, FaultKind},

@@ -2,7 +2,7 @@
 
 use ccm_testkit::kubelet::NodeSpec;
 use kube::api::DeleteParams;
-use openstack_api::neutron::Route;
+use openstack_local::api::neutron::Route;
 use openstack_local::neutron;
 
 use crate::fixture::ClusterFixture;

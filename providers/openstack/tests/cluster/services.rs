@@ -5,7 +5,7 @@ mod table;
 
 use anyhow::Context as _;
 use ccm_testkit::kubelet::NodeSpec;
-use openstack_api::neutron::{FloatingIpCreate, PortCreate};
+use openstack_local::api::neutron::{FloatingIpCreate, PortCreate};
 use openstack_local::{neutron, octavia, state::CloudState};
 use serde_json::json;
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::Context as _;
 use kube::api::{Patch, PatchParams};
-use openstack_api::octavia::LoadBalancerCreate;
+use openstack_local::api::octavia::LoadBalancerCreate;
 use openstack_local::octavia;
 use serde_json::{Value, json};
 
@@ -142,7 +142,7 @@ pub(crate) async fn a_users_load_balancer_stays(stage: &mut ClusterFixture) -> a
             .load_balancers
             .get(&of)
             .and_then(|row| row.body.vip_port_id.clone());
-        let request = openstack_api::neutron::FloatingIpCreate {
+        let request = openstack_local::api::neutron::FloatingIpCreate {
             floating_network_id: external,
             port_id: port,
             description: Some("mine".into()),

@@ -4,7 +4,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use openstack_api::{
+use openstack_local::api::{
     Secret,
     neutron::{
         FloatingIpCreate, GatewayRequest, InterfaceRequest, NetworkCreate, PortCreate, QuotaUpdate,

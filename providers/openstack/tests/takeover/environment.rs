@@ -17,7 +17,7 @@ use k8s_openapi::api::{
     core::v1::{Event, Node, Service},
 };
 use kube::api::{Api, ListParams, Patch, PatchParams};
-use openstack_api::neutron::Router;
+use openstack_local::api::neutron::Router;
 use openstack_local::state::CloudState;
 
 use crate::{cloud::TakeoverCloud, services::Round};

@@ -6,8 +6,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::Context as _;
-use openstack_api::neutron::{FixedIpRequest, NetworkCreate, PortCreate, SubnetCreate};
-use openstack_api::nova::{NetworkRequest, Networks, ServerCreate};
+use openstack_local::api::neutron::{FixedIpRequest, NetworkCreate, PortCreate, SubnetCreate};
+use openstack_local::api::nova::{NetworkRequest, Networks, ServerCreate};
 use openstack_local::nova::Microversion;
 use openstack_local::server::{LocalCloud, Settings};
 use openstack_local::state::{ApiError, CloudState, RequestContext};

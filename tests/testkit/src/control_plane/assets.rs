@@ -147,6 +147,8 @@ pub(crate) const GO_ELECTOR: &str = "ccm-go-elector";
 pub(crate) const AWS_CCM: &str = "aws-cloud-controller-manager";
 /// Upstream's OpenStack cloud-controller-manager, from `tests/control-plane/openstack`.
 pub(crate) const OPENSTACK_CCM: &str = "openstack-cloud-controller-manager";
+/// A Terraform-like sequence on gophercloud, from `tests/openstack-clients/gophercloud`.
+pub(crate) const GOPHERCLOUD: &str = "ccm-gophercloud-sequence";
 /// What holds a pod's namespaces, from `tests/control-plane/kubernetes/pause`.
 pub(crate) const PAUSE: &str = "pause";
 /// A small web server for pods, from `tests/control-plane/kubernetes/web`.

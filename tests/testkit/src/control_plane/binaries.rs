@@ -99,6 +99,9 @@ pub enum GoProgram {
     /// Upstream's OpenStack cloud-controller-manager, of the version that
     /// `tests/control-plane/openstack` pins.
     OpenstackCcm,
+    /// Applies a Terraform-like sequence with gophercloud, and destroys what it made; see
+    /// `tests/openstack-clients/gophercloud`.
+    Gophercloud,
     /// Holds a pod's namespaces; see `tests/control-plane/kubernetes/pause`.
     Pause,
     /// A web server for pods; see `tests/control-plane/kubernetes/web`.
@@ -127,6 +130,7 @@ impl GoProgram {
             Self::Elector => assets::GO_ELECTOR,
             Self::AwsCcm => assets::AWS_CCM,
             Self::OpenstackCcm => assets::OPENSTACK_CCM,
+            Self::Gophercloud => assets::GOPHERCLOUD,
             Self::Pause => assets::PAUSE,
             Self::Web => assets::WEB,
             Self::Promtool => assets::PROMTOOL,

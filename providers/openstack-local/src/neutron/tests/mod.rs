@@ -5,7 +5,7 @@ mod groups;
 mod http;
 mod routing;
 
-use openstack_api::neutron::*;
+use crate::api::neutron::*;
 
 use super::*;
 use crate::state::{ApiError, CloudState, RequestContext};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use openstack_api::octavia::LoadBalancerCreate;
+use crate::api::octavia::LoadBalancerCreate;
 
 use super::*;
 use crate::keystone::KeyContainer;
@@ -86,6 +86,7 @@ fn listeners_are_checked() {
         name: "web".to_owned(),
         project_id: PROJECT.to_owned(),
         created_at: Timestamp::UNIX_EPOCH,
+        kind: "certificate".to_owned(),
         secrets: BTreeMap::new(),
     });
     cloud.commit();

@@ -1,6 +1,6 @@
 //! Load balancers that are created whole.
 
-use openstack_api::octavia::Quota;
+use crate::api::octavia::Quota;
 
 use super::*;
 

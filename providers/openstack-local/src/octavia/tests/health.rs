@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use openstack_api::octavia::Stats;
+use crate::api::octavia::Stats;
 
 use super::*;
 use crate::octavia::{ListenerReport, MemberReport, Report, forget_reports, report};

@@ -1,6 +1,6 @@
 //! Addresses: ports of Neutron that come and go with load balancers.
 
-use openstack_api::neutron::{FloatingIpCreate, PortCreate};
+use crate::api::neutron::{FloatingIpCreate, PortCreate};
 
 use super::*;
 use crate::neutron::{floating_ips, ports};

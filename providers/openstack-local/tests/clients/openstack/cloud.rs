@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead as _, BufReader, Read},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -125,6 +125,13 @@ impl Cloud {
         Ok(said)
     }
 
+    /// Runs a program with the credentials to its good end, and returns what it prints.
+    pub(crate) fn program(&self, program: &Path) -> anyhow::Result<String> {
+        let (good, said, complaint) = self.bounded(&mut Command::new(program))?;
+        ensure!(good, "{}: {complaint}", program.display());
+        Ok(said)
+    }
+
     /// Runs a command by the installed script itself.
     pub(crate) fn script(&self, command: &str) -> anyhow::Result<String> {
         let (good, said, complaint) =
@@ -157,9 +164,10 @@ impl Cloud {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        let name = PathBuf::from(program.get_program());
         let mut child = program
             .spawn()
-            .with_context(|| format!("start {}", self.client.display()))?;
+            .with_context(|| format!("start {}", name.display()))?;
         let (out, err) =
             (child.stdout.take().context("output")?, child.stderr.take().context("complaints")?);
         let reader = |mut from: Box<dyn Read + Send>| {

@@ -1,13 +1,15 @@
 //! OpenStack's own clients, unmodified, against the binary: the `openstack` command line with its
 //! load-balancer plug-in, and openstacksdk.
 //!
+//! Beside them, gophercloud, which Terraform uses: [`gophercloud`].
+//!
 //! `CCM_OPENSTACK_CLIENT` names the command; `cargo xtask test --full` installs it. Without it the
 //! cases are ignored.
 
 mod cloud;
 mod driver;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 
@@ -20,12 +22,13 @@ const VARIABLE: &str = "CCM_OPENSTACK_CLIENT";
 pub(crate) type Test = fn(&Cloud) -> anyhow::Result<()>;
 
 /// All cases.
-pub(crate) const TESTS: [(&str, Test); 8] = [
+pub(crate) const TESTS: [(&str, Test); 9] = [
     ("identity", identity),
     ("networks_and_routers", networks_and_routers),
     ("floating_ips", floating_ips),
     ("security_groups", security_groups),
     ("servers", servers),
+    ("images_keys_and_groups", images_keys_and_groups),
     ("load_balancer_offers", load_balancer_offers),
     ("load_balancers", load_balancers),
     ("sdk", sdk),
@@ -230,8 +233,50 @@ fn load_balancer_offers(cloud: &Cloud) -> anyhow::Result<()> {
     cloud.run("loadbalancer flavor delete f1").map(drop)
 }
 
+fn images_keys_and_groups(cloud: &Cloud) -> anyhow::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let file = dir.path().join("disk.img");
+    std::fs::write(&file, "content")?;
+    let file = file.to_str().context("the path of a file")?;
+    cloud
+        .run(&format!("image create --disk-format raw --container-format bare --file {file} i1"))?;
+    ensure!(cloud.value("image show i1", "status")? == "active");
+    cloud.run("image set i1 --property hw_disk_bus=virtio")?;
+    ensure!(
+        cloud
+            .names("image list --private")?
+            .contains(&"i1".to_owned())
+    );
+    cloud.run("keypair create k1")?;
+    ensure!(cloud.names("keypair list")?.contains(&"k1".to_owned()));
+    cloud.run("server group create --policy anti-affinity sg1")?;
+    let group = cloud.value("server group show sg1", "id")?;
+    cloud.run("network create n6")?;
+    cloud.run("subnet create --network n6 --subnet-range 10.6.0.0/24 s6")?;
+    cloud.run(&format!("server create --image i1 --flavor m1.small --network n6 --key-name k1 --hint group={group} --wait v6"))?;
+    let server = cloud.value("server show v6", "id")?;
+    ensure!(
+        cloud
+            .run("server group show sg1 -f json")?
+            .contains(&server)
+    );
+    cloud.run("server delete v6 --wait")?;
+    cloud.run("server group delete sg1")?;
+    cloud.run("keypair delete k1")?;
+    cloud.run("image delete i1")?;
+    cloud.fails("image show i1").map(drop)
+}
+
 fn sdk(cloud: &Cloud) -> anyhow::Result<()> {
     let said = cloud.python(include_str!("sdk.py"))?;
+    ensure!(said.trim() == "done", "{said}");
+    Ok(())
+}
+
+/// Applies a Terraform-like sequence with the Go library that Terraform uses, and destroys it.
+pub(crate) fn gophercloud(program: &Path) -> anyhow::Result<()> {
+    let cloud = Cloud::start(PathBuf::new())?;
+    let said = cloud.program(program)?;
     ensure!(said.trim() == "done", "{said}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-"""A load balancer from nothing and back, with openstacksdk."""
+"""A load balancer, a secret, an image and a server from nothing and back, with openstacksdk."""
 import openstack
 
 cloud = openstack.connect()
@@ -21,6 +21,21 @@ assert [row.id for row in cloud.load_balancer.load_balancers(name="sdk")] == [ba
 cloud.load_balancer.delete_load_balancer(balancer.id, cascade=True)
 cloud.load_balancer.wait_for_delete(balancer, interval=0.2, wait=30)
 assert cloud.load_balancer.find_load_balancer("sdk") is None
+
+secret = cloud.key_manager.create_secret(
+    name="sdk", secret_type="certificate", payload="PEM", payload_content_type="text/plain")
+found = cloud.key_manager.get_secret(secret)
+assert (found.name, found.payload) == ("sdk", "PEM"), found
+container = cloud.key_manager.create_container(
+    name="sdk", type="certificate", secret_refs=[{"name": "certificate", "secret_ref": secret.secret_ref}])
+assert [row.name for row in cloud.key_manager.containers()] == ["sdk"]
+cloud.key_manager.delete_container(container)
+cloud.key_manager.delete_secret(secret)
+assert list(cloud.key_manager.secrets(name="sdk")) == []
+
+image = cloud.create_image("sdk", data=b"content", disk_format="raw", container_format="bare", wait=True)
+assert image.status == "active" and image.size == 7, image
+cloud.delete_image(image.id, wait=True)
 
 server = cloud.compute.create_server(
     name="sdk", flavor_id=cloud.compute.find_flavor("m1.tiny").id, image_id=cloud.image.find_image("cirros").id,

@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use openstack_api::keystone::{CatalogEndpoint, CatalogService};
 use url::Url;
 
 use crate::{
+    api::keystone::{CatalogEndpoint, CatalogService},
     client::{Service, SessionError},
     config::Interface,
 };

@@ -5,18 +5,17 @@ use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use openstack_api::{
-    keystone,
-    version::{Version, VersionDocument, Versions, number},
-};
 use parking_lot::Mutex;
-use serde::Deserialize;
 use tokio::sync::Mutex as AsyncMutex;
 use url::Url;
 
 use super::{Session, catalog};
-use crate::client::{
-    Call, ErrorCause, OpenStackError, Service, SessionError, display_url::display_url,
+use crate::{
+    api::{
+        from_json,
+        version::{Version, VersionDocument, number},
+    },
+    client::{Call, ErrorCause, OpenStackError, Service, SessionError, display_url::display_url},
 };
 
 /// A microversion of Nova, such as 2.69.
@@ -143,24 +142,12 @@ impl Compute {
     }
 }
 
-/// A version document in one of the forms that services use, with one or several versions.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Document {
-    One(VersionDocument),
-    Listed(Versions),
-    Nested(keystone::Versions),
-}
-
-impl Document {
-    fn read(body: &[u8]) -> Result<Vec<Version>, String> {
-        match serde_json::from_slice(body) {
-            Ok(Self::One(document)) => Ok(vec![document.version]),
-            Ok(Self::Listed(listed)) => Ok(listed.versions),
-            Ok(Self::Nested(nested)) => Ok(nested.versions.values),
-            Err(error) => Err(format!("the answer is no list of versions: {error}")),
-        }
-    }
+/// Parses a version document.
+fn read_versions(body: &[u8]) -> Result<Vec<Version>, String> {
+    let document = serde_json::from_slice(body).and_then(from_json::<VersionDocument>);
+    document
+        .map(VersionDocument::into_versions)
+        .map_err(|error| format!("the answer is no list of versions: {error}"))
 }
 
 impl Session {
@@ -280,7 +267,7 @@ impl Session {
             Err(error) => return Err(error),
         };
         let target: Arc<str> = format!("GET {}", display_url(url)).into();
-        let versions = Document::read(response.body()).map_err(|message| {
+        let versions = read_versions(response.body()).map_err(|message| {
             OpenStackError::unreliable(call, &target, response.status(), message)
         })?;
         Ok(Some(versions))
@@ -323,7 +310,7 @@ fn choose_microversion(version: &Version) -> Microversion {
 /// Finds Keystone v3 in its list of versions. Keeps the configured host, so that secrets are sent to
 /// no other.
 pub(super) fn identity(root: &Url, body: &[u8]) -> Result<Url, String> {
-    let versions = Document::read(body)?;
+    let versions = read_versions(body)?;
     let Some(version) = versions.iter().find(|version| is_usable_identity(version)) else {
         let ids: Vec<String> = versions
             .iter()

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use ccm_core::error::chain;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use jiff::Timestamp;
-use openstack_api::keystone::{AUTH_TOKEN, SUBJECT_TOKEN, Token};
+use openstack_api::keystone::{AUTH_TOKEN, SUBJECT_TOKEN};
 use tokio::time::Instant;
 use url::Url;
 
@@ -15,6 +15,7 @@ use super::{
     keystone,
 };
 use crate::{
+    api::keystone::Token,
     client::{
         Call, ErrorCause, OpenStackError, Service, SessionError, body, display_url::display_url,
     },
@@ -65,12 +66,7 @@ impl Session {
             .unwrap_or(DEFAULT_TOKEN_LIFETIME);
         let now = Instant::now();
         let endpoints = Service::ALL.map(|service| {
-            let found = catalog::find(
-                read.catalog.as_deref().unwrap_or_default(),
-                service,
-                &self.region,
-                self.interface,
-            );
+            let found = catalog::find(&read.catalog, service, &self.region, self.interface);
             (service, found.map_err(Arc::new))
         });
         ScopedToken {
@@ -195,7 +191,6 @@ fn has_admin_role(token: &Token) -> bool {
     token
         .roles
         .iter()
-        .flatten()
         .any(|role| role.name.eq_ignore_ascii_case("admin"))
 }
 

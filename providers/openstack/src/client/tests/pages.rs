@@ -90,3 +90,40 @@ async fn the_local_clouds_pages_are_read_to_the_end() {
     assert_eq!(found.len(), 5);
     assert!(client.count(Call::SecurityGroupList) >= 3);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_row_that_cannot_be_read_costs_that_row_and_is_never_missing() {
+    let cloud = Tiny::new(|_: &http::Request<Bytes>, before| {
+        let odd = json!({"id": "odd", "name": "strange", "subnets": "none"});
+        Ok(match before % 2 {
+            0 => {
+                let rows = json!({"networks": [{"id": "1"}, odd, null, "text"], "networks_links":
+                    [{"rel": "next", "href": "?marker=1"}]});
+                answer(200, rows.to_string())
+            }
+            _ => page(&[2], None),
+        })
+    });
+    let client = tiny(&cloud).await;
+    let request = Request::new(Call::NetworkList, &["networks"]);
+    let found: Rows<Network> = client.get_rows(&op(), &request).await.unwrap();
+    let ids: Vec<&str> = found.rows.iter().map(|network| &*network.id).collect();
+    assert_eq!((ids, found.unreadable.len()), (vec!["1", "2"], 2));
+    let [odd, text] = &found.unreadable[..] else {
+        unreachable!()
+    };
+    assert_eq!((odd.text("id"), odd.text("subnets")), (Some("odd"), Some("none")));
+    assert!(odd.may_have("name", "strange") && !odd.may_have("name", "other"));
+    assert!(text.may_have("name", "anything"), "nothing is known about it");
+    // Whoever needs all rows gets an error that names the row.
+    let error = client
+        .get_all::<Network>(&op(), &request)
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("\"odd\"") && !error.is_not_found(), "{error}");
+    assert!(
+        found
+            .complete_for(|row| row.text("id") == Some("other"))
+            .is_ok()
+    );
+}

@@ -3,9 +3,8 @@
 use std::net::IpAddr;
 
 use ccm_core::provider::{CloudError, ErrorKind};
-use openstack_api::neutron::FloatingIp;
 
-use crate::lb::names;
+use crate::{api::neutron::FloatingIp, lb::names};
 
 /// Desired and observed state of the floating IP.
 #[derive(Clone, Copy, Debug)]
@@ -67,10 +66,7 @@ pub enum FloatingIpAction {
 
 /// Returns true if a floating IP was created for a Service, and not by a user.
 pub fn is_managed(floating: &FloatingIp) -> bool {
-    floating
-        .standard
-        .description
-        .starts_with(names::FLOATING_IP_PREFIX)
+    floating.description.starts_with(names::FLOATING_IP_PREFIX)
 }
 
 /// Plans the next action.
@@ -143,7 +139,7 @@ mod tests {
             ..FloatingIp::default()
         };
         found.floating_ip_address = ASKED.parse().ok();
-        found.standard.description = description.into();
+        found.description = description.into();
         found
     }
 

@@ -3,13 +3,16 @@
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
-use openstack_api::octavia::{Listener, ListenerUpdate, Patch};
+use openstack_api::octavia::{ListenerUpdate, Patch};
 
 use super::PlanInput;
-use crate::lb::{
-    body::FORWARDED_FOR,
-    model::{DesiredListener, ListenerProtocol, Timeouts},
-    ownership::with_requested_tags,
+use crate::{
+    api::octavia::Listener,
+    lb::{
+        body::FORWARDED_FOR,
+        model::{DesiredListener, ListenerProtocol, Timeouts},
+        ownership::with_requested_tags,
+    },
 };
 
 /// Octavia's defaults, for versions that do not show timeouts.

@@ -16,7 +16,7 @@ use ccm_core::{
     k8s::IpFamily,
     provider::{CloudError, ErrorKind},
 };
-use openstack_api::octavia::{Listener, LoadBalancerUpdate, Patch, Pool};
+use openstack_api::octavia::{LoadBalancerUpdate, Patch};
 
 pub use self::action::{ActionKind, PlannedAction, PoolMethod};
 use super::{
@@ -26,9 +26,12 @@ use super::{
     names,
     ownership::{ServiceOwnership, with_requested_tags},
 };
-use crate::lb::{
-    desired_members::DesiredMember,
-    observed::{ObservedLoadBalancer, family_of},
+use crate::{
+    api::octavia::{Listener, Pool},
+    lb::{
+        desired_members::DesiredMember,
+        observed::{ObservedLoadBalancer, family_of},
+    },
 };
 
 /// Input of a plan besides the desired state.
@@ -279,7 +282,7 @@ pub fn plan_clear(observed: &ObservedLoadBalancer) -> Vec<PlannedAction> {
     let reason = "its load balancer is to be deleted";
     let mut actions = Vec::new();
     for pool in &observed.pools {
-        if let Some(monitor) = &pool.monitor.healthmonitor_id {
+        if let Some(monitor) = &pool.healthmonitor_id {
             let delete_monitor = ActionKind::DeleteMonitor(monitor.clone());
             actions.push(PlannedAction::new(delete_monitor, &**monitor, reason));
         }

@@ -3,18 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use openstack_api::octavia::{
-    HealthMonitor, HealthMonitorCreate, HealthMonitorUpdate, LbAlgorithm, MemberCreate,
-    MemberUpdate, Patch, PersistenceType, Pool, PoolUpdate, SessionPersistence,
+    HealthMonitorCreate, HealthMonitorUpdate, LbAlgorithm, MemberCreate, MemberUpdate, Patch,
+    PersistenceType, PoolUpdate, SessionPersistence,
 };
 
 use super::{ActionKind, PlanInput, PlannedAction};
-use crate::lb::{
-    body::{self, MemberRequest},
-    desired_members::DesiredMember,
-    model::{DesiredListener, DesiredPool},
-    names,
-    observed::ObservedMember,
-    ownership::with_requested_tags,
+use crate::{
+    api::octavia::{HealthMonitor, Pool},
+    lb::{
+        body::{self, MemberRequest},
+        desired_members::DesiredMember,
+        model::{DesiredListener, DesiredPool},
+        names,
+        observed::ObservedMember,
+        ownership::with_requested_tags,
+    },
 };
 
 /// Compares a pool with its desired state. Returns the update and the names of the fields that
@@ -25,7 +28,8 @@ pub(super) fn diff_pool(
 ) -> Option<(PoolUpdate, Vec<&'static str>)> {
     let mut update = PoolUpdate::default();
     let mut fields = Vec::new();
-    if *desired.method != *observed.lb_algorithm.as_str() {
+    let method = observed.lb_algorithm.as_ref();
+    if method.is_some_and(|method| method.as_str() != &*desired.method) {
         update.lb_algorithm = Patch::Set(LbAlgorithm::from(&*desired.method));
         fields.push("algorithm");
     }
@@ -378,17 +382,15 @@ fn diff_monitor(
     desired: &HealthMonitorCreate,
     observed: &HealthMonitor,
 ) -> Option<HealthMonitorUpdate> {
-    let max_retries_down = desired
-        .max_retries_down
-        .unwrap_or(observed.max_retries_down);
+    let max_retries_down = desired.max_retries_down.or(observed.max_retries_down);
     let url_path = diff_text(desired.url_path.as_ref(), observed.url_path.as_ref());
     let http_method = diff_text(desired.http_method.as_ref(), observed.http_method.as_ref());
     let expected_codes =
         diff_text(desired.expected_codes.as_ref(), observed.expected_codes.as_ref());
-    if desired.delay == observed.delay
-        && desired.timeout == observed.timeout
-        && desired.max_retries == observed.max_retries
-        && max_retries_down == observed.max_retries_down
+    if is_same(desired.delay, observed.delay)
+        && is_same(desired.timeout, observed.timeout)
+        && is_same(desired.max_retries, observed.max_retries)
+        && (max_retries_down == observed.max_retries_down || observed.max_retries_down.is_none())
         && url_path.is_keep()
         && http_method.is_keep()
         && expected_codes.is_keep()
@@ -399,12 +401,18 @@ fn diff_monitor(
         delay: Patch::Set(desired.delay),
         timeout: Patch::Set(desired.timeout),
         max_retries: Patch::Set(desired.max_retries),
-        max_retries_down: Patch::Set(max_retries_down),
+        max_retries_down: max_retries_down.map_or(Patch::Keep, Patch::Set),
         url_path,
         http_method,
         expected_codes,
         ..HealthMonitorUpdate::default()
     })
+}
+
+/// Compares a number. One that Octavia does not show counts as the desired one, because an update
+/// would not change what is seen.
+fn is_same<T: PartialEq>(desired: T, observed: Option<T>) -> bool {
+    observed.is_none_or(|observed| observed == desired)
 }
 
 /// Compares a text field. It stays as it is if no text is desired.

@@ -1,12 +1,12 @@
 //! Plans the recovery of a load balancer in ERROR. Pure.
 
 use jiff::Timestamp;
-use openstack_api::{
-    neutron::FloatingIp,
-    octavia::{LoadBalancer, OperatingStatus},
-};
+use openstack_api::octavia::OperatingStatus;
 
-use crate::lb::ownership::{ServiceOwnership, created_at};
+use crate::{
+    api::{neutron::FloatingIp, octavia::LoadBalancer},
+    lb::ownership::{ServiceOwnership, created_at},
+};
 
 /// A load balancer in ERROR, and what is known of its Service.
 #[derive(Clone, Copy, Debug)]

@@ -1,11 +1,12 @@
 //! Plans new names for the children of a load balancer after its cluster was renamed.
 
-use openstack_api::octavia::{
-    HealthMonitor, HealthMonitorUpdate, Listener, ListenerUpdate, Patch, Pool, PoolUpdate,
-};
+use openstack_api::octavia::{HealthMonitorUpdate, ListenerUpdate, Patch, PoolUpdate};
 
 use super::{ActionKind, PlanInput, PlannedAction};
-use crate::lb::ownership::ServiceOwnership;
+use crate::{
+    api::octavia::{HealthMonitor, Listener, Pool},
+    lb::ownership::ServiceOwnership,
+};
 
 const REASON: &str = "the cluster was renamed";
 

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use ccm_core::k8s::ServiceView;
-use openstack_api::octavia::{HealthMonitor, LoadBalancer};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::lb::{
-    features::Driver, model::ServiceKey, observed::ObservedMember, ownership::service_ownership,
-    settings::LoadBalancerSettings, spec,
+use crate::{
+    api::octavia::{HealthMonitor, LoadBalancer},
+    lb::{
+        features::Driver, model::ServiceKey, observed::ObservedMember,
+        ownership::service_ownership, settings::LoadBalancerSettings, spec,
+    },
 };
 
 const NAME: &str = "kube_service_c1_ns_web";
@@ -370,11 +372,10 @@ fn affinity_and_algorithm_of_a_pool_are_repaired() {
     let mut sticky = wanted(&[80], &[("lb-method", "SOURCE_IP")]);
     sticky.listeners[0].pool.session_persistence = true;
     let steps = Case::new(&there, &sticky).plan().unwrap();
-    let both = json!({"lb_algorithm": "SOURCE_IP", "session_persistence": {
-        "type": "SOURCE_IP", "cookie_name": null, "persistence_timeout": null, "persistence_granularity": null}});
+    let both = json!({"lb_algorithm": "SOURCE_IP", "session_persistence": {"type": "SOURCE_IP"}});
     assert_eq!(steps.iter().map(body).collect::<Vec<_>>(), [both]);
     there.pools[0].session_persistence =
-        Some(openstack_api::octavia::SessionPersistence::SOURCE_IP);
+        Some(crate::api::octavia::Persistence { kind: "SOURCE_IP".into() });
     let steps = Case::new(&there, &wanted(&[80], &[])).plan().unwrap();
     assert_eq!(steps.iter().map(body).collect::<Vec<_>>(), [json!({"session_persistence": null})]);
 }
@@ -492,7 +493,7 @@ fn monitor(kind: &str, delay: u32) -> HealthMonitor {
 fn monitors_are_made_changed_made_anew_and_deleted() {
     let checked = |kind: &str, delay: u32| {
         let mut there = seen(&[("a", "TCP", 80)]);
-        there.pools[0].monitor.healthmonitor_id = Some("hm".into());
+        there.pools[0].healthmonitor_id = Some("hm".into());
         there.monitors.insert("hm".into(), monitor(kind, delay));
         there
     };

@@ -8,13 +8,13 @@ use std::{
     sync::Arc,
 };
 
-use openstack_api::neutron::{Port, SecurityGroup};
 use tokio::time::Instant;
 
 use super::{
     SecurityGroupTask,
     plan::{Rule, RuleDiff, diff_rules, is_of_server, ports_to_add, ports_to_remove},
 };
+use crate::api::neutron::{Port, SecurityGroup};
 
 /// Ports of servers.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl ServerPorts {
             return;
         }
         let server: Box<str> = port.device_id.as_str().into();
-        for group in &port.security_groups {
+        for group in port.security_groups.iter().flatten() {
             self.by_group
                 .entry(group.as_str().into())
                 .or_default()
@@ -47,7 +47,7 @@ impl ServerPorts {
             .flatten()
             .filter_map(|server| self.by_server.get(server))
             .flatten()
-            .filter(move |port| port.security_groups.iter().any(|id| id == group))
+            .filter(move |port| port.has_security_group(group))
     }
 }
 
@@ -90,7 +90,7 @@ impl ListedSecurityGroup {
 
 #[cfg(test)]
 mod tests {
-    use openstack_api::neutron::{FixedIp, SecurityGroupRule};
+    use crate::api::neutron::{FixedIp, SecurityGroupRule};
 
     use super::*;
     use crate::lb::{desired_members::NodeBackend, model::SecurityGroupSpec};
@@ -104,7 +104,7 @@ mod tests {
                 subnet_id: "s".into(),
                 ip_address: address.parse().unwrap(),
             }],
-            security_groups: groups.iter().map(|id| (*id).to_owned()).collect(),
+            security_groups: Some(groups.iter().map(|id| (*id).to_owned()).collect()),
             ..Port::default()
         }
     }

@@ -11,7 +11,6 @@ use std::{
 
 use ccm_core::provider::{CloudError, Digest, ErrorKind, PlannedChange, Progress};
 use ipnet::IpNet;
-use openstack_api::neutron::{Port, SecurityGroup};
 use parking_lot::Mutex;
 
 use self::{
@@ -20,6 +19,7 @@ use self::{
 };
 use super::{api::Api, model::SecurityGroupSpec, names::GROUP_PREFIX, sync_state::retry_delay};
 use crate::{
+    api::neutron::{Port, SecurityGroup},
     client::{ErrorClass, OpenStackError},
     lb::desired_members::NodeBackend,
 };
@@ -251,15 +251,23 @@ impl SecurityGroupManager {
             }
         }
         let groups = api
-            .groups(&[("fields", "id"), ("fields", "name"), ("fields", "description")])
+            .all_groups(&[("fields", "id"), ("fields", "name"), ("fields", "description")])
             .await?;
+        // A group that cannot be read may be the one. Reading it by its name will show that.
+        if groups
+            .unreadable
+            .iter()
+            .any(|row| row.may_have("name", name))
+        {
+            return Ok(true);
+        }
         let mut names = self.names.lock();
-        for group in groups {
+        for group in groups.rows {
             if group.name.starts_with(GROUP_PREFIX) {
                 names.existing.insert(group.name.into());
             }
         }
-        names.listed = true;
+        names.listed = groups.unreadable.is_empty();
         Ok(names.existing.contains(name))
     }
 
@@ -296,7 +304,7 @@ impl SecurityGroupManager {
             self.set_membership(api, port, &PortMembership::not_of(&group.id), reason)
                 .await?;
             // Old upstream releases set such a tag.
-            if port.standard.tags.contains(&group.id) {
+            if port.tags.contains(&group.id) {
                 api.delete_port_tag(&port.id, &group.id).await?;
             }
         }
@@ -322,7 +330,7 @@ impl SecurityGroupManager {
         let _guard = api.op.wait_shared(self.port_lock.lock()).await;
         let mut port = Cow::Borrowed(port);
         for _ in 0..MAX_ATTEMPTS {
-            let Some(groups) = desired.groups_to_set(&port) else {
+            let Some(groups) = desired.groups_to_set(&port)? else {
                 return Ok(());
             };
             match api.set_groups(&port, groups, reason).await {
@@ -364,14 +372,20 @@ impl<'a> PortMembership<'a> {
     }
 
     /// Returns the groups that a port should have, or `None` if it has them already.
-    fn groups_to_set(&self, port: &Port) -> Option<Vec<String>> {
-        let mut groups = port.security_groups.clone();
+    ///
+    /// # Errors
+    /// The port does not show its groups, which would be lost.
+    fn groups_to_set(&self, port: &Port) -> Result<Option<Vec<String>>, CloudError> {
+        let Some(mut groups) = port.security_groups.clone() else {
+            let message = format!("Neutron does not show the security groups of port {}", port.id);
+            return Err(CloudError::transient(message));
+        };
         match groups.iter().position(|id| id == self.group) {
             None if self.is_member => groups.push(self.group.to_owned()),
             Some(index) if !self.is_member => drop(groups.remove(index)),
-            _ => return None,
+            _ => return Ok(None),
         }
-        Some(groups)
+        Ok(Some(groups))
     }
 }
 

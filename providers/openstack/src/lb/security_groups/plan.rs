@@ -7,11 +7,12 @@ use std::{
 };
 
 use ipnet::IpNet;
-use openstack_api::neutron::{
-    Direction, EtherType, Port, SecurityGroupRule, SecurityGroupRuleCreate,
-};
+use openstack_api::neutron::{Direction, EtherType, SecurityGroupRuleCreate};
 
-use crate::lb::{desired_members::NodeBackend, model::SecurityGroupSpec};
+use crate::{
+    api::neutron::{Port, SecurityGroupRule},
+    lb::{desired_members::NodeBackend, model::SecurityGroupSpec},
+};
 
 /// A rule in a form that can be compared. Two rules are equal if all these fields are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,8 +52,8 @@ impl Rule {
     pub fn body(&self, group: &str) -> SecurityGroupRuleCreate {
         SecurityGroupRuleCreate {
             security_group_id: group.into(),
-            direction: self.direction,
-            ethertype: Some(self.ethertype),
+            direction: self.direction.clone(),
+            ethertype: Some(self.ethertype.clone()),
             protocol: self.protocol.as_deref().map(Into::into),
             port_range_min: self.ports.map(|(first, _)| first),
             port_range_max: self.ports.map(|(_, last)| last),
@@ -69,8 +70,8 @@ impl From<&SecurityGroupRule> for Rule {
             .as_deref()
             .or(rule.remote_address_group_id.as_deref());
         Self {
-            direction: rule.direction,
-            ethertype: rule.ethertype,
+            direction: rule.direction.clone(),
+            ethertype: rule.ethertype.clone(),
             protocol: rule
                 .protocol
                 .as_deref()
@@ -155,7 +156,7 @@ pub fn ports_to_add<'a>(
             .fixed_ips
             .iter()
             .any(|fixed| fixed.ip_address == *address && *fixed.subnet_id == *subnet);
-        let has_group = port.security_groups.iter().any(|id| id == group);
+        let has_group = port.has_security_group(group);
         if has_address && !has_group && port.port_security_enabled != Some(false) {
             lacking.push(port);
         }
@@ -201,6 +202,7 @@ mod tests {
         SecurityGroupRule {
             id: id.into(),
             direction,
+            ethertype: EtherType::Ipv4,
             protocol: protocol.map(Into::into),
             port_range_min: port,
             port_range_max: port,
@@ -327,11 +329,11 @@ mod tests {
     }
 
     fn port(id: &str, server: &str, address: &str, groups: &[&str]) -> Port {
-        let fixed_ips = vec![openstack_api::neutron::FixedIp {
+        let fixed_ips = vec![crate::api::neutron::FixedIp {
             subnet_id: "s".into(),
             ip_address: address.parse().unwrap(),
         }];
-        let security_groups = groups.iter().map(ToString::to_string).collect();
+        let security_groups = Some(groups.iter().map(ToString::to_string).collect());
         let device_owner = "compute:nova".into();
         Port {
             id: id.into(),
@@ -398,7 +400,7 @@ mod tests {
             let mut after: Vec<_> = there.iter().filter(|rule| !surplus.contains(&rule.id)).cloned().collect();
             after.extend(missing.iter().enumerate().map(|(at, rule)| {
                 let port = rule.ports.map(|(port, _)| port);
-                seen(&format!("new{at}"), rule.direction, rule.protocol.as_deref(), port, rule.remote.as_deref())
+                seen(&format!("new{at}"), rule.direction.clone(), rule.protocol.as_deref(), port, rule.remote.as_deref())
             }));
             let kept: Vec<Rule> = after.iter().map(Rule::from).collect();
             prop_assert_eq!(kept.len(), wanted.len(), "each once");

@@ -88,7 +88,7 @@ async fn ports_of_an_internal_service_come_and_go() {
 #[tokio::test(start_paused = true)]
 async fn an_address_that_is_asked_for_is_used_and_left() {
     let rig = Fixture::new(1).await;
-    let request = openstack_api::neutron::FloatingIpCreate {
+    let request = openstack_local::api::neutron::FloatingIpCreate {
         floating_network_id: rig.net.external.clone(),
         ..Default::default()
     };
@@ -331,7 +331,7 @@ async fn drift_is_found_and_repaired() {
         let pool = state.octavia.pools.iter().next().unwrap().body.id.clone();
         let member = state.octavia.members.iter().next().unwrap().body.id.clone();
         let update =
-            openstack_api::octavia::MemberUpdate { weight: 0.into(), ..Default::default() };
+            openstack_local::api::octavia::MemberUpdate { weight: 0.into(), ..Default::default() };
         openstack_local::octavia::members::update(state, ctx, &pool, &member, update).unwrap();
         octavia_settle(state, ctx);
     })

@@ -7,11 +7,13 @@ use ccm_core::{
     k8s::{IpFamily, LbStatus, Protocol, ServiceView},
     provider::{ErrorKind, ReadMode},
 };
-use openstack_api::{
-    neutron::{FloatingIpCreate, SubnetCreate},
-    octavia::Pool,
+use openstack_local::{
+    api::{
+        neutron::{FloatingIpCreate, SubnetCreate},
+        octavia::Pool,
+    },
+    neutron,
 };
-use openstack_local::neutron;
 
 use super::fixture::{Fixture, address, internal, service, with};
 use crate::lb::features::Driver;

@@ -13,17 +13,18 @@ use ccm_core::{
     write_gate::WriteGate,
 };
 use http::{Request, Response};
-use openstack_api::neutron::{
+use openstack_local::api::neutron::{
     FixedIpRequest, FloatingIp, GatewayRequest, NetworkCreate, Port, PortCreate, RouterCreate,
     SecurityGroupRule, SubnetCreate,
 };
-use openstack_api::octavia::{Listener, LoadBalancer, Member};
+use openstack_local::api::octavia::{Listener, LoadBalancer, Member};
 use openstack_local::{
     neutron, octavia,
     server::{LocalCloud, Settings as CloudSettings},
     state::{CloudState, RequestContext},
 };
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -37,10 +38,39 @@ use crate::{
 
 pub(super) const CLUSTER: &str = "c1";
 
-/// The way to the local cloud, which notes requests.
+/// Changes a row of an answer to the request with this path and query.
+type Spoil = Box<dyn Fn(&str, &mut Value) + Send>;
+
+/// The way to the local cloud, which notes requests, and may change rows of what is answered.
 pub(super) struct Wire {
     cloud: Arc<InProcess>,
     pub(super) log: Mutex<Vec<String>>,
+    spoil: Mutex<Option<Spoil>>,
+}
+
+impl Wire {
+    fn new(local: &LocalCloud) -> Arc<Self> {
+        let cloud = InProcess::new(local);
+        Arc::new(Self { cloud, log: Mutex::default(), spoil: Mutex::default() })
+    }
+
+    /// Changes the rows of all lists, and objects that are answered alone, from here on.
+    pub(super) fn spoil(&self, spoil: impl Fn(&str, &mut Value) + Send + 'static) {
+        *self.spoil.lock() = Some(Box::new(spoil));
+    }
+
+    fn spoilt(&self, target: &str, body: &Bytes) -> Option<Bytes> {
+        let spoil = self.spoil.lock();
+        let spoil = spoil.as_ref()?;
+        let mut body: Value = serde_json::from_slice(body).ok()?;
+        for content in body.as_object_mut()?.values_mut() {
+            match content {
+                Value::Array(rows) => rows.iter_mut().for_each(|row| spoil(target, row)),
+                object => spoil(target, object),
+            }
+        }
+        Some(body.to_string().into())
+    }
 }
 
 #[async_trait]
@@ -57,7 +87,12 @@ impl Transport for Wire {
                 .lock()
                 .push(format!("{} {}{query}", request.method(), request.uri().path()));
         }
-        self.cloud.send(request).await
+        let target = request.uri().path_and_query().map(ToString::to_string);
+        let mut response = self.cloud.send(request).await?;
+        if let Some(body) = self.spoilt(&target.unwrap_or_default(), response.body()) {
+            *response.body_mut() = body;
+        }
+        Ok(response)
     }
 }
 
@@ -127,7 +162,7 @@ impl Fixture {
         net: Net,
         settings: LoadBalancerSettings,
     ) -> Self {
-        let wire = Arc::new(Wire { cloud: InProcess::new(&local), log: Mutex::default() });
+        let wire = Wire::new(&local);
         let client = Client::connect(&in_process::settings(&local), wire.clone())
             .await
             .unwrap()
@@ -156,7 +191,7 @@ impl Fixture {
     pub(super) async fn restart_as(self, user: &str) -> Self {
         let mut config = in_process::settings(&self.local);
         config.cloud.auth = in_process::auth(&self.local, user);
-        let wire = Arc::new(Wire { cloud: InProcess::new(&self.local), log: Mutex::default() });
+        let wire = Wire::new(&self.local);
         let client = Client::connect(&config, wire.clone())
             .await
             .unwrap()
@@ -546,7 +581,7 @@ async fn build(local: &LocalCloud, nodes: usize) -> Net {
             state,
             &ctx,
             &router.id,
-            &openstack_api::neutron::InterfaceRequest {
+            &openstack_local::api::neutron::InterfaceRequest {
                 subnet_id: Some(inner_subnet.id.clone()),
                 port_id: None,
             },

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ccm_core::{k8s::ServiceView, provider::ReadMode};
-use openstack_api::octavia::{LoadBalancer, OperatingStatus, ProvisioningStatus};
+use openstack_local::api::octavia::{LoadBalancer, OperatingStatus, ProvisioningStatus};
 use openstack_local::{
     octavia::rows::{LoadBalancerRow, Outcome},
     server::{Fault, FaultKind},

@@ -7,6 +7,7 @@ mod fixture;
 mod groups;
 mod in_error;
 mod namesakes;
+mod odd_answers;
 mod properties;
 mod renamed;
 mod shared_reads;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ccm_core::{k8s::ServiceView, provider::ReadMode};
 use futures::future::join_all;
 use openstack_local::server::{Fault, FaultKind};
+use serde_json::Value;
 
 use super::fixture::{Fixture, service, with};
 use crate::config::{Limits, Rate};
@@ -302,4 +303,48 @@ async fn after_a_restart_security_groups_are_read_once() {
         .filter(|request| !request.starts_with("GET"))
         .collect();
     assert_eq!(writes.len(), 1, "{writes:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_balancer_that_cannot_be_read_costs_its_service_alone() {
+    let (rig, services) = restarted(10).await;
+    let spoil = |target: &str, row: &mut Value| {
+        if target.contains("/loadbalancers?") && row["name"] == "kube_service_c1_ns_web9" {
+            row["tags"] = "odd".into();
+        }
+    };
+    rig.wire.spoil(spoil);
+    // Its annotation has its ID, by which it is read.
+    all_in_line(&rig, &services).await;
+    let rig = rig.restart().await;
+    rig.wire.spoil(spoil);
+    // By its name alone it can neither be found nor be missing.
+    let nameless = service("web9", &[80]);
+    let outcome = rig.ensure(&nameless, ReadMode::Fresh).await;
+    let error = outcome.result.unwrap_err().to_string();
+    assert!(
+        error.contains("kube_service_c1_ns_web9") && error.contains("cannot be read"),
+        "{error}"
+    );
+    assert!(rig.delete(&nameless).await.is_err(), "it is not deleted");
+    assert_eq!(rig.lbs().len(), 10, "and not created a second time");
+    rig.ensure(&service("web8", &[80]), ReadMode::Fresh)
+        .await
+        .result
+        .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_floating_ip_that_cannot_be_read_is_not_missing() {
+    let (rig, services) = restarted(10).await;
+    rig.wire.spoil(|target, row| {
+        if target.contains("/floatingips?") && target.contains("limit=") {
+            row["floating_ip_address"] = "odd".into();
+        }
+    });
+    all_in_line(&rig, &services).await;
+    let requests = rig.requests();
+    let shared =
+        |request: &&String| request.contains("/floatingips?") && request.contains("limit=");
+    assert_eq!(requests.iter().filter(shared).count(), 1, "they are listed once: {requests:#?}");
 }

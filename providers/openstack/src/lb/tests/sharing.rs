@@ -101,7 +101,9 @@ async fn a_balancer_of_a_person_is_used_and_left() {
     let subnet = rig.net.subnet.clone();
     let (id, port) = rig
         .change(move |state, ctx| {
-            use openstack_api::octavia::{ListenerCreate, ListenerProtocol, LoadBalancerCreate};
+            use openstack_local::api::octavia::{
+                ListenerCreate, ListenerProtocol, LoadBalancerCreate,
+            };
             let listener = ListenerCreate {
                 protocol: Some(ListenerProtocol::Http),
                 protocol_port: 8080,
@@ -124,7 +126,7 @@ async fn a_balancer_of_a_person_is_used_and_left() {
         .await;
     let external = rig.net.external.clone();
     rig.change(move |state, ctx| {
-        let request = openstack_api::neutron::FloatingIpCreate {
+        let request = openstack_local::api::neutron::FloatingIpCreate {
             floating_network_id: external,
             port_id: Some(port),
             ..Default::default()

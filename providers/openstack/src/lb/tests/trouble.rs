@@ -39,7 +39,7 @@ async fn a_balancer_that_somebody_else_keeps_busy_is_waited_for() {
     let id = rig.the_lb().id;
     rig.octavia(|settings| settings.pending_ms = 20_000).await;
     rig.change(|state, ctx| {
-        let update = openstack_api::octavia::LoadBalancerUpdate {
+        let update = openstack_local::api::octavia::LoadBalancerUpdate {
             description: "x".to_owned().into(),
             ..Default::default()
         };

@@ -15,7 +15,7 @@ use kube::{
     Api,
     api::{DeleteParams, ListParams, PostParams},
 };
-use openstack_api::neutron::{
+use openstack_local::api::neutron::{
     GatewayRequest, NetworkCreate, QuotaUpdate, RouterUpdate, SubnetCreate,
 };
 use openstack_local::{neutron, octavia};

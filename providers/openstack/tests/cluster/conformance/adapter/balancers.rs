@@ -9,7 +9,7 @@ use std::{
 use async_trait::async_trait;
 use ccm_core::{k8s::Protocol, provider::CloudProvider};
 use ccm_testkit::conformance::{AllowedSources, CloudLoadBalancer, LoadBalancerCloud};
-use openstack_api::octavia::{Listener, LoadBalancer, Member};
+use openstack_local::api::octavia::{Listener, LoadBalancer, Member};
 use openstack_local::{octavia, state::CloudState};
 use serde::Serialize;
 use serde_json::Value;

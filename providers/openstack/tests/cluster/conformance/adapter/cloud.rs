@@ -12,7 +12,7 @@ use ccm_openstack::{
 };
 use ccm_testkit::conformance::{CallCount, CallFaultKind, InjectedCallFault, InjectedFault};
 use http::{Method, Request, Response};
-use openstack_api::{
+use openstack_local::api::{
     neutron::{
         FixedIpRequest, FloatingIpCreate, GatewayRequest, InterfaceRequest, NetworkCreate,
         PortCreate, QuotaUpdate, RouterCreate, SubnetCreate,
@@ -64,7 +64,8 @@ impl Site {
             .credentials()
             .password(PROJECT)
             .context("the user is there")?
-            .clone();
+            .expose()
+            .into();
         let domain = Domain::Id("default".into());
         let auth = Auth {
             url: format!("{}/identity/v3", self.url).parse()?,

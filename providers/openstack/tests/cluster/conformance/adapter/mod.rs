@@ -21,7 +21,7 @@ use ccm_testkit::conformance::{
     CallCount, CloudRoute, FaultyCloud, InjectedCallFault, InjectedFault, InstanceCloud, RouteCloud,
 };
 use ipnet::IpNet;
-use openstack_api::neutron::Route;
+use openstack_local::api::neutron::Route;
 use openstack_local::{neutron, nova};
 use parking_lot::Mutex;
 

@@ -1,0 +1,89 @@
+//! What Nova and Neutron answer is not as recorded in one field.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::test_fixture::odd_variants;
+
+/// Returns an answer that was recorded from Nova itself.
+fn recorded(request: &str) -> Value {
+    let text = include_str!("../../../tests/fixtures/openstack-2026.1/nova.json");
+    serde_json::from_str::<Value>(text).unwrap()[request].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_of_which_anything_is_odd_is_never_missing() {
+    let stage = ProjectFixture::new().await;
+    let made = servers(&stage, 5).await;
+    let recorded = recorded("GET /servers/detail")["servers"][0].clone();
+    let row = |server: &Server| {
+        let mut row = recorded.clone();
+        row["id"] = server.id.as_str().into();
+        row["name"] = server.name.as_str().into();
+        row
+    };
+    let answer = |body: Value| FaultKind::Body { code: 200, text: body.to_string() };
+    let mut doubts = 0;
+    for (what, odd) in odd_variants(&row(&made[0])) {
+        // With another name or ID it is another server.
+        if what == "name \"SOMETHING_NEW\"" || what == "id \"SOMETHING_NEW\"" {
+            continue;
+        }
+        let others = made[1..].iter().map(row);
+        let rows: Vec<Value> = [odd.clone()].into_iter().chain(others).collect();
+        stage.fail("/compute/v2.1/servers/detail", answer(json!({ "servers": rows })));
+        stage.fail(
+            &format!("/compute/v2.1/servers/{}", made[0].id),
+            answer(json!({ "server": odd })),
+        );
+        // Alone, and in a list with the others.
+        for count in [1, 5] {
+            let by_name =
+                power(&instances(&stage), made[..count].iter().map(Server::new_node)).await;
+            let by_id = power(&instances(&stage), made[..count].iter().map(Server::node)).await;
+            for (answers, is_by_name) in [(by_name, true), (by_id, false)] {
+                let is_found = |answer: &_| matches!(answer, Ok(InstanceStatus::Found { .. }));
+                // A server of which not even the name can be read may have any name.
+                let may_be_anyone = is_by_name && what == "name [7]";
+                let others = &mut answers[1..].iter();
+                assert!(
+                    others.all(|other| is_found(other) || may_be_anyone && other.is_err()),
+                    "{what}: {answers:?}"
+                );
+                let is_doubt = answers[0].is_err();
+                assert!(is_doubt || is_found(&answers[0]), "{what}: {answers:?}");
+                doubts += usize::from(is_doubt);
+            }
+        }
+        stage.clear_faults();
+    }
+    assert!(doubts > 10, "{doubts}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_port_of_which_anything_is_odd_costs_no_address() {
+    let stage = ProjectFixture::new().await;
+    let server = stage.server("node-0").await;
+    let text = include_str!("../../../tests/fixtures/openstack-2026.1/neutron.json");
+    let recorded: Value = serde_json::from_str(text).unwrap();
+    let mut row = recorded["GET /v2.0/ports"]["ports"][0].clone();
+    row["device_id"] = server.id.as_str().into();
+    row["device_owner"] = "compute:nova".into();
+    row["fixed_ips"] = json!([{"ip_address": server.ip, "subnet_id": "s"}]);
+    for (what, odd) in odd_variants(&row) {
+        if what == "device_id \"SOMETHING_NEW\"" {
+            continue;
+        }
+        let text = json!({ "ports": [odd] }).to_string();
+        stage.fail("/network/v2.0/ports", FaultKind::Body { code: 200, text });
+        let queries = ask([server.node()], MetadataScope::All);
+        let answers = instances(&stage).describe(&op(), &queries).await.unwrap();
+        if let Ok(status) = &answers[0] {
+            let InstanceStatus::Found { meta, .. } = status else {
+                panic!("{what}: {answers:?}")
+            };
+            assert!(!meta.addresses.is_empty(), "{what}: {meta:?}");
+        }
+        stage.clear_faults();
+    }
+}
