@@ -12,7 +12,7 @@ use tokio::{sync::SemaphorePermit, time::Instant};
 use url::{Url, form_urlencoded};
 
 use super::{
-    Call, Client, ErrorCause, ErrorClass, OpenStackError, Request,
+    Call, Client, ErrorCause, ErrorClass, OpenStackError, Request, Service,
     body::{self, BadRow, Unwrapped},
     display_url::display_url,
     error::request_id,
@@ -274,7 +274,7 @@ impl Client {
             .current()
             .await
             .map_err(|error| OpenStackError { call, ..error })?;
-        let first = self.send(out, &token).await?;
+        let first = self.send_supported(out, &token).await?;
         if first.response.status() != StatusCode::UNAUTHORIZED {
             return first.into_result(&token);
         }
@@ -284,11 +284,28 @@ impl Client {
             .renew_rejected(&token, call.service())
             .await
             .map_err(|error| OpenStackError { call, ..error })?;
-        let second = self.send(out, &renewed).await?;
+        let second = self.send_supported(out, &renewed).await?;
         if second.response.status() == StatusCode::UNAUTHORIZED {
             self.session.record_rejection(call.service());
         }
         second.into_result(&renewed)
+    }
+
+    /// Sends a request. If Nova does not support its microversion, as after a return to an older
+    /// release, sends it once more with one that is discovered anew. Nova has not done anything then.
+    async fn send_supported(
+        &self,
+        out: &OutgoingRequest<'_>,
+        token: &ScopedToken,
+    ) -> Result<ServiceResponse, OpenStackError> {
+        let first = self.send(out, token).await?;
+        let is_rejected = first.response.status() == StatusCode::NOT_ACCEPTABLE;
+        if !is_rejected || out.request.call.service() != Service::Compute {
+            return Ok(first);
+        }
+        tracing::info!("Nova does not support the microversion any more, discovering it again");
+        self.session.forget_microversion();
+        self.send(out, token).await
     }
 
     async fn send(

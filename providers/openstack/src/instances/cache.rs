@@ -67,6 +67,9 @@ pub struct ServerCache {
 struct CacheState {
     servers: HashMap<ServerTarget, Cached<Option<Arc<NovaServer>>>>,
     ports: HashMap<Arc<str>, Cached<Arc<ServerPorts>>>,
+    /// Servers whose single request failed, with the time. They are requested after the others, so
+    /// that a few that always fail do not keep others from being requested.
+    failed: HashMap<ServerTarget, Instant>,
     /// Names of flavors by ID, or `None` if the flavor does not exist or is hidden.
     flavors: HashMap<Arc<str>, Option<Arc<str>>>,
     /// What lists of servers showed.
@@ -399,8 +402,9 @@ impl ServerCache {
         }
     }
 
-    /// Requests servers one by one. After `max_failures` failed requests in a row, the rest fails
-    /// with the same error, so that an outage is not answered with more requests.
+    /// Requests servers one by one, those last whose last request failed. After `max_failures` failed
+    /// requests in a row, the rest fails with the same error, so that an outage is not answered with
+    /// more requests.
     async fn look_up_each(
         &self,
         fetch: &Fetch<'_>,
@@ -411,7 +415,7 @@ impl ServerCache {
         let mut answers = Vec::with_capacity(targets.len());
         let mut unmatched = BTreeSet::new();
         let mut failures = Vec::new();
-        for target in targets {
+        for target in self.failed_last(targets) {
             if failures.len() >= max_failures
                 && let Some(error) = failures.last()
             {
@@ -421,15 +425,21 @@ impl ServerCache {
             match fetch_one(fetch, &target).await {
                 Ok(SingleLookup::Answer(answer)) => {
                     failures.clear();
+                    self.state.lock().failed.remove(&target);
                     answers.push((target, answer));
                 }
                 Ok(SingleLookup::Unmatched) => {
                     failures.clear();
+                    self.state.lock().failed.remove(&target);
                     unmatched.insert(target);
                 }
                 Err(error) => {
                     let error = CloudError::from(error);
                     failures.push(error.clone());
+                    self.state
+                        .lock()
+                        .failed
+                        .insert(target.clone(), Instant::now());
                     answers.push((target, Err(error)));
                 }
             }
@@ -438,6 +448,16 @@ impl ServerCache {
             answers.extend(self.look_up_in_all(fetch, unmatched, began).await);
         }
         answers
+    }
+
+    /// Sorts servers, those last whose last request failed.
+    fn failed_last(&self, targets: BTreeSet<ServerTarget>) -> impl Iterator<Item = ServerTarget> {
+        let mut state = self.state.lock();
+        state.failed.retain(|_, at| at.elapsed() < IDLE_TTL);
+        let (failed, others): (Vec<_>, Vec<_>) = targets
+            .into_iter()
+            .partition(|target| state.failed.contains_key(target));
+        others.into_iter().chain(failed)
     }
 
     /// Looks for servers in a complete listing, because nothing else proves that they do not exist:

@@ -6,7 +6,7 @@ use ccm_core::{
 };
 use openstack_local::{
     nova::servers,
-    server::{FaultKind, Settings as CloudSettings},
+    server::{Fault, FaultKind, Settings as CloudSettings},
 };
 
 mod odd_answers;
@@ -546,4 +546,54 @@ async fn a_list_that_is_too_slow_is_left_alone_for_a_while() {
     assert!(answers.iter().all(Result::is_err), "{answers:?}");
     let asked: std::collections::BTreeSet<_> = stage.requests().into_iter().collect();
     assert_eq!(asked.len(), 2, "{asked:?}");
+}
+
+/// Web servers limit the length of URLs.
+#[tokio::test(start_paused = true)]
+async fn ports_of_many_servers_are_requested_some_at_a_time() {
+    let stage = ProjectFixture::new().await;
+    let made = servers(&stage, 120).await;
+    let instances = instances(&stage);
+    // The list of all ports is too slow, at every attempt.
+    let slow = FaultKind::Body { code: 504, text: "<html>".into() };
+    let slow = Fault::new("/network/v2.0/ports", slow).times(4);
+    stage.cloud.cloud().faults.add(slow);
+    stage.reset_requests();
+    let answers = initialise(&instances, made.iter().map(Server::new_node)).await;
+    assert!(
+        answers
+            .iter()
+            .all(|answer| !meta(answer).addresses.is_empty())
+    );
+    let entries = stage.cloud.cloud().journal.entries();
+    let ports = entries
+        .iter()
+        .filter(|entry| entry.path.ends_with("/ports"));
+    let counts: Vec<_> = ports
+        .filter(|entry| entry.status == 200)
+        .map(|entry| entry.query.matches("device_id=").count())
+        .collect();
+    assert_eq!(counts, [50, 50, 20]);
+}
+
+/// As where the database of some servers is broken, while lists are too slow.
+#[tokio::test(start_paused = true)]
+async fn servers_that_always_fail_do_not_keep_others_from_being_requested() {
+    let stage = ProjectFixture::new().await;
+    let mut made = servers(&stage, 7).await;
+    made.sort_by(|a, b| a.id.cmp(&b.id));
+    let broken = FaultKind::Status { code: 500, retry_after: None, message: None };
+    stage
+        .fail("/compute/v2.1/servers/detail", FaultKind::Body { code: 504, text: "<html>".into() });
+    for server in &made[..3] {
+        stage.fail(&format!("/compute/v2.1/servers/{}", server.id), broken.clone());
+    }
+    let instances = instances(&stage);
+    let mut answers = Vec::new();
+    for _ in 0..4 {
+        answers = power(&instances, made.iter().map(Server::node)).await;
+    }
+    let found = |answer: &Result<_, _>| matches!(answer, Ok(InstanceStatus::Found { .. }));
+    assert!(answers[..3].iter().all(Result::is_err), "{answers:?}");
+    assert!(answers[3..].iter().all(found), "{answers:?}");
 }

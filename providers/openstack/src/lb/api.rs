@@ -108,20 +108,16 @@ impl Api<'_> {
             .await
     }
 
-    /// Reads a load balancer of this process's project. Administrators may also read those of other
-    /// projects, which belong to other clusters even if the names are the same.
-    pub(super) async fn own_load_balancer(
+    /// Returns true if a load balancer belongs to this process's project. Administrators may also read
+    /// those of other projects, which belong to other clusters even if the names are the same.
+    pub(super) async fn is_of_own_project(
         &self,
-        id: &str,
-    ) -> Result<Option<LoadBalancer>, OpenStackError> {
-        let Some(found) = self.load_balancer(id).await? else {
-            return Ok(None);
-        };
+        load_balancer: &LoadBalancer,
+    ) -> Result<bool, OpenStackError> {
         let project = self.client.session().project().await?;
-        let is_own = project
-            .as_deref()
-            .is_none_or(|own| found.project_id.is_empty() || *found.project_id == *own);
-        Ok(is_own.then_some(found))
+        Ok(project.as_deref().is_none_or(|own| {
+            load_balancer.project_id.is_empty() || *load_balancer.project_id == *own
+        }))
     }
 
     pub(super) async fn load_balancers(
@@ -249,6 +245,17 @@ impl Api<'_> {
     ) -> Result<Vec<FloatingIp>, OpenStackError> {
         self.list(Call::FloatingIpList, &["floatingips"], query)
             .await
+    }
+
+    /// Lists floating IPs of this process's project. One that is found by its port is not limited to the
+    /// project, because an administrator may have attached it.
+    pub(super) async fn own_floating_ips(
+        &self,
+        query: &[(&str, &str)],
+    ) -> Result<Vec<FloatingIp>, OpenStackError> {
+        self.list_own(Call::FloatingIpList, &["floatingips"], query)
+            .await?
+            .complete()
     }
 
     pub(super) async fn create_floating_ip(

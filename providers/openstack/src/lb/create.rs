@@ -1,6 +1,6 @@
 //! Creates a load balancer.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use ccm_core::{
     k8s::IpFamily,
@@ -17,6 +17,7 @@ use super::{
     reconcile_input::ReconcileInput,
     sync_state::{AttachedFloatingIp, LoadBalancerSyncState},
 };
+use crate::api::neutron::Subnet;
 
 impl LoadBalancerReconciler {
     /// Creates the load balancer. It has its name and its tag from the start, so the next sync
@@ -34,13 +35,7 @@ impl LoadBalancerReconciler {
             return Err(CloudError::invalid_input(message).into());
         }
         self.check_certificates(api, desired).await?;
-        // Without a configured subnet or network, the VIP is put into the subnet of the nodes.
-        let subnet = if has_requested_location(desired) {
-            None
-        } else {
-            Some(Self::find_node_subnet(api, input).await?)
-        };
-        let second_subnet = Self::find_second_subnet(api, desired, subnet.as_deref()).await?;
+        let (first_subnet, second_subnet) = Self::find_vip_subnets(api, input).await?;
         let mut families = BTreeSet::from([desired.family.unwrap_or(IpFamily::V4)]);
         if second_subnet.is_some() {
             families.extend(
@@ -55,7 +50,10 @@ impl LoadBalancerReconciler {
         let body = body::load_balancer(
             desired,
             &input.members(),
-            VipSubnets { first: subnet.as_deref(), second: second_subnet.as_deref() },
+            VipSubnets {
+                first: first_subnet.as_deref(),
+                second: second_subnet.as_deref(),
+            },
             self.features,
             self.settings.serial_api_calls,
         );
@@ -77,43 +75,45 @@ impl LoadBalancerReconciler {
         Ok(())
     }
 
-    /// Finds the subnet of the second VIP: the Service's own, or the only one of the address family in
-    /// the network of the first VIP. Returns `None` if no second VIP is desired, or if there is not
-    /// exactly one such subnet. `subnet` is that of the first VIP if none is configured.
-    async fn find_second_subnet(
+    /// Finds the subnets of the first and the second VIP. The first is `None` if it is configured, or if
+    /// Octavia chooses it.
+    ///
+    /// The second one is the Service's own, or the only one of its address family in the network of the
+    /// first VIP. It is `None` if no second VIP is desired, if there is not exactly one such subnet, or
+    /// if the first VIP is in it, because Octavia allows one address in each subnet.
+    async fn find_vip_subnets(
         api: Api<'_>,
-        desired: &DesiredLoadBalancer,
-        subnet: Option<&str>,
-    ) -> Result<Option<Box<str>>, ReconcileStop> {
-        let create_settings = &desired.create_settings;
-        let Some(second) = &create_settings.second_vip else {
-            return Ok(None);
+        input: &ReconcileInput<'_>,
+    ) -> Result<(Option<Box<str>>, Option<Box<str>>), ReconcileStop> {
+        let desired = input.desired;
+        // Without a configured subnet or network, the VIP is put into the subnet of the nodes.
+        let first = if has_requested_location(desired) {
+            None
+        } else {
+            Some(Self::find_node_subnet(api, input).await?.into())
         };
-        if let Some(named) = &second.subnet {
-            return Ok(Some(named.clone()));
+        let Some(second) = &desired.create_settings.second_vip else {
+            return Ok((first, None));
+        };
+        // First, find out where the first VIP will be. A Service with a port of its own has no second.
+        let Some(mut location) = VipLocation::find(api, desired, first.as_deref()).await? else {
+            return Ok((first, second.subnet.clone()));
+        };
+        // Octavia prefers IPv4 in a network, also for a Service whose first family is IPv6.
+        let mut pinned = None;
+        if location.subnet.is_none() && location.address.is_none() {
+            pinned = location.only_subnet(desired.family.unwrap_or(IpFamily::V4));
+            location.subnet.clone_from(&pinned);
         }
-        // First, find the network of the first VIP.
-        let mut network = create_settings.network.clone();
-        if let Some(id) = create_settings.subnet.as_deref().or(subnet)
-            && network.is_none()
-            && let Some(found) = api.subnet(id).await?
-        {
-            network = Some(found.network_id.into());
+        // Then choose another subnet.
+        let chosen = match &second.subnet {
+            Some(named) => Some(named.clone()),
+            None => location.only_subnet(second.family),
+        };
+        match chosen.filter(|chosen| !location.is_in(chosen)) {
+            Some(chosen) => Ok((first.or(pinned), Some(chosen))),
+            None => Ok((first, None)),
         }
-        let Some(network) = network else {
-            return Ok(None);
-        };
-        // Then look for its subnets of the other family.
-        let version = match second.family {
-            IpFamily::V4 => "4",
-            IpFamily::V6 => "6",
-        };
-        let query = [("network_id", &*network), ("ip_version", version)];
-        let found = api.subnets(&query).await?;
-        Ok(match &found[..] {
-            [only] => Some(only.id.as_str().into()),
-            _ => None,
-        })
     }
 
     /// Checks that the listeners' certificate exists, before a listener refers to it. Only Barbican
@@ -159,6 +159,78 @@ impl LoadBalancerReconciler {
         }
         let message = format!("no port of server {server} has the address {address}");
         Err(CloudError::transient(message).into())
+    }
+}
+
+/// Location of the first VIP.
+struct VipLocation {
+    /// Subnet, or `None` if Octavia chooses one of the network.
+    subnet: Option<Box<str>>,
+    /// Address that the Service requests for the VIP.
+    address: Option<IpAddr>,
+    /// Subnets of the network that this project sees.
+    network_subnets: Vec<Subnet>,
+}
+
+impl VipLocation {
+    /// Finds the location. Returns `None` if it is not known. `subnet` is the one that was found if
+    /// none is configured.
+    async fn find(
+        api: Api<'_>,
+        desired: &DesiredLoadBalancer,
+        subnet: Option<&str>,
+    ) -> Result<Option<Self>, ReconcileStop> {
+        let create_settings = &desired.create_settings;
+        let subnet = create_settings.subnet.as_deref().or(subnet);
+        let mut network = create_settings.network.clone();
+        if network.is_none()
+            && let Some(id) = subnet
+            && let Some(found) = api.subnet(id).await?
+        {
+            network = Some(found.network_id.into());
+        }
+        let Some(network) = network else {
+            return Ok(None);
+        };
+        let network_subnets = api.subnets(&[("network_id", &*network)]).await?;
+        Ok(Some(Self {
+            subnet: subnet.map(Into::into),
+            address: create_settings.address,
+            network_subnets,
+        }))
+    }
+
+    /// Returns the subnet of an address family, if there is exactly one.
+    fn only_subnet(&self, family: IpFamily) -> Option<Box<str>> {
+        let mut of_family = self
+            .network_subnets
+            .iter()
+            .filter(|subnet| subnet.ip_version == version(family));
+        match (of_family.next(), of_family.next()) {
+            (Some(only), None) => Some(only.id.as_str().into()),
+            _ => None,
+        }
+    }
+
+    /// Returns true if the VIP is in a subnet, or may be because Octavia chooses. Then it is in one of
+    /// the address's family, or in an IPv4 subnet if there is one.
+    fn is_in(&self, id: &str) -> bool {
+        if let Some(subnet) = &self.subnet {
+            return **subnet == *id;
+        }
+        let subnets = self.network_subnets.iter();
+        let has_ipv4 = subnets.clone().any(|subnet| subnet.ip_version == 4);
+        let is_ipv4 = self.address.map_or(has_ipv4, |address| address.is_ipv4());
+        subnets
+            .filter(|subnet| (subnet.ip_version == 4) == is_ipv4)
+            .any(|subnet| subnet.id == id)
+    }
+}
+
+fn version(family: IpFamily) -> u8 {
+    match family {
+        IpFamily::V4 => 4,
+        IpFamily::V6 => 6,
     }
 }
 

@@ -134,6 +134,7 @@ impl LoadBalancerReconciler {
         // For a Service that was served, an ID that does not exist any more is no error.
         let query = LoadBalancerQuery {
             served: true,
+            is_deletion: true,
             ..LoadBalancerQuery::for_service(&self.cluster, input.owner, input.service)
         };
         Ok(observe::find_load_balancer(self.api(op), &query).await?)
@@ -249,16 +250,14 @@ impl LoadBalancerReconciler {
             .all(|listener| ownership.owns_listener(listener)))
     }
 
-    /// Returns true if other Services have listeners on a load balancer.
+    /// Returns true if other Services have listeners on a load balancer. Tags count even if Octavia is
+    /// not known to support them, because it may only hide its versions.
     pub(super) async fn has_other_services(
         &self,
         op: &Op,
         ownership: &ServiceOwnership,
         id: &str,
     ) -> Result<bool, OpenStackError> {
-        if !self.features.tags {
-            return Ok(false);
-        }
         let listeners = self.api(op).listeners(id).await?;
         Ok(listeners
             .iter()

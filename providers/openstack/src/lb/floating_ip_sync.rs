@@ -179,10 +179,12 @@ impl FloatingIpSync<'_> {
         })
     }
 
+    /// Finds the floating IP of this project with an address. Another project's is not to be taken from
+    /// it, which an administrator could do.
     async fn find_by_address(&self, address: IpAddr) -> Result<Option<FloatingIp>, OpenStackError> {
         let listed = self
             .api
-            .floating_ips(&[("floating_ip_address", &address.to_string())])
+            .own_floating_ips(&[("floating_ip_address", &address.to_string())])
             .await?;
         Ok(listed
             .into_iter()
@@ -347,7 +349,10 @@ pub(super) async fn release_leftover(
     description: &str,
     addresses: &[IpAddr],
 ) -> Result<(), OpenStackError> {
-    for floating_ip in api.floating_ips(&[("description", description)]).await? {
+    for floating_ip in api
+        .own_floating_ips(&[("description", description)])
+        .await?
+    {
         let address = floating_ip.floating_ip_address;
         if floating_ip.description == description
             && floating_ip.port_id.is_none()

@@ -28,6 +28,8 @@ pub(super) struct LoadBalancerQuery<'a> {
     pub(super) id: Option<&'a str>,
     /// True when the Service was served before. Then an ID that does not exist is no error.
     pub(super) served: bool,
+    /// True when the Service is being deleted. Then an ID of another project is no error.
+    pub(super) is_deletion: bool,
 }
 
 impl<'a> LoadBalancerQuery<'a> {
@@ -42,7 +44,13 @@ impl<'a> LoadBalancerQuery<'a> {
             .get(&*annotations::LOAD_BALANCER_ID.key())
             .map(|id| id.trim())
             .filter(|id| !id.is_empty());
-        Self { cluster, service_key, id, served: was_served(service) }
+        Self {
+            cluster,
+            service_key,
+            id,
+            served: was_served(service),
+            is_deletion: false,
+        }
     }
 }
 
@@ -82,24 +90,28 @@ pub(super) fn shown_addresses(service: &ServiceView) -> Vec<IpAddr> {
 /// that are being deleted are not found.
 ///
 /// # Errors
-/// Returns an error if a Service that was never served names an ID that does not exist, or if
-/// several load balancers have the name.
+/// Returns an error if a Service that was never served names an ID that does not exist, if a Service
+/// names a load balancer of another project, or if several load balancers have the name.
 pub(super) async fn find_load_balancer(
     api: Api<'_>,
     query: &LoadBalancerQuery<'_>,
 ) -> Result<Option<LoadBalancer>, CloudError> {
     if let Some(id) = query.id {
-        match api.own_load_balancer(id).await? {
+        match api.load_balancer(id).await? {
             Some(found) if found.provisioning_status != ProvisioningStatus::Deleted => {
-                return Ok(Some(found));
+                if api.is_of_own_project(&found).await? {
+                    return Ok(Some(found));
+                }
+                if !query.is_deletion {
+                    return Err(other_project_error(&found));
+                }
             }
             // The ID is out of date. For a Service that was never served, a user wrote the ID to
             // share a load balancer, which must exist.
             _ if query.served => {}
             _ => {
-                let message = format!(
-                    "load balancer {id}, which the Service names, does not exist in this project"
-                );
+                let message =
+                    format!("load balancer {id}, which the Service names, does not exist");
                 return Err(CloudError::invalid_input(message));
             }
         }
@@ -119,6 +131,18 @@ pub(super) async fn find_load_balancer(
         return Err(CloudError::new(ErrorKind::Conflict, message));
     }
     Ok(found.pop())
+}
+
+/// The error for a Service that names a load balancer of another project, as after a change of the
+/// credentials. A second load balancer would take the Service's address away.
+fn other_project_error(load_balancer: &LoadBalancer) -> CloudError {
+    CloudError::invalid_input(format!(
+        "load balancer {}, which the Service names, belongs to project {}, and not to the one of the credentials; \
+         change the credentials, or remove the annotation {} to get a new load balancer",
+        load_balancer.id,
+        load_balancer.project_id,
+        annotations::LOAD_BALANCER_ID.key(),
+    ))
 }
 
 async fn find_by_name(api: Api<'_>, name: &str) -> Result<Vec<LoadBalancer>, OpenStackError> {

@@ -36,6 +36,9 @@ const CLEAN: Duration = Duration::from_secs(400);
 /// Pause between two looks.
 pub(crate) const PAUSE: Duration = Duration::from_millis(300);
 
+/// Pause between two looks at the whole cloud, which take the services about a second of work each.
+pub(crate) const PAUSE_OF_CLOUD: Duration = Duration::from_secs(2);
+
 /// Finds the state of the services.
 ///
 /// # Errors
@@ -434,7 +437,7 @@ impl RealCloud {
                 let path = format!("/v2/lbaas/loadbalancers/{}?cascade=true", id_of(&row));
                 self.delete("load-balancer", &path).await?;
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(PAUSE_OF_CLOUD).await;
         }
         loop {
             let rows = self

@@ -23,7 +23,7 @@ mod sharing;
 mod takeover;
 mod trouble;
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc};
+use std::{io::Write as _, path::PathBuf, process::ExitCode, sync::Arc, time::Instant};
 
 use anyhow::Context as _;
 use ccm_e2e::server::Server;
@@ -83,7 +83,7 @@ fn main() -> anyhow::Result<ExitCode> {
 
 fn trials(tier: Tier, shared: &Arc<Shared>) -> Vec<Trial> {
     #[rustfmt::skip]
-    let cases: Vec<(&str, Body)> = tests! {
+    let cases: Vec<(&'static str, Body)> = tests! {
         nodes {
             nodes_are_initialised_and_follow_their_servers,
         }
@@ -100,13 +100,9 @@ fn trials(tier: Tier, shared: &Arc<Shared>) -> Vec<Trial> {
             services_that_stop_and_start_lose_nothing, revoked_tokens_are_renewed,
         }
     };
-    let trial = |(name, body): (&str, Body)| {
-        let own = Arc::clone(shared);
-        let missing = shared.state.as_ref().err().cloned();
-        Tier::Nightly.case(tier, name, missing, move || own.runtime.block_on(run(&own, body)))
-    };
-    let mut trials: Vec<_> = cases.into_iter().filter_map(trial).collect();
-    let swaps: [(&str, Swap); 2] = [
+    // The longest cases are the first.
+    let mut trials = Vec::new();
+    let swaps: [(&'static str, Swap); 2] = [
         ("takeover::with_every_annotation", |cloud, programs| {
             Box::pin(takeover::with_every_annotation(cloud, programs))
         }),
@@ -125,14 +121,36 @@ fn trials(tier: Tier, shared: &Arc<Shared>) -> Vec<Trial> {
             .cloned();
         trials.extend(Tier::Nightly.case(tier, name, missing, move || {
             let programs = programs.map_err(Failed::from)?;
-            own.runtime.block_on(async {
-                let mut running = own.running.lock().await;
-                let (cloud, _) = own.started(&mut running).await.map_err(failed)?;
-                swap(cloud, &programs).await.map_err(failed)
+            report(name, || {
+                own.runtime.block_on(async {
+                    let mut running = own.running.lock().await;
+                    let (cloud, _) = own.started(&mut running).await.map_err(failed)?;
+                    swap(cloud, &programs).await.map_err(failed)
+                })
             })
         }));
     }
+    let trial = |(name, body): (&'static str, Body)| {
+        let own = Arc::clone(shared);
+        let missing = shared.state.as_ref().err().cloned();
+        Tier::Nightly.case(tier, name, missing, move || {
+            report(name, || own.runtime.block_on(run(&own, body)))
+        })
+    };
+    trials.extend(cases.into_iter().filter_map(trial));
     trials
+}
+
+/// Runs a case, and prints at once how long it took and why it failed: the summary of all comes much
+/// later.
+fn report(name: &str, case: impl FnOnce() -> Result<(), Failed>) -> Result<(), Failed> {
+    let began = Instant::now();
+    let result = case();
+    let after = began.elapsed().as_secs();
+    let failure = result.as_ref().err().and_then(Failed::message);
+    let failure = failure.map(|message| format!(", failed: {message}"));
+    writeln!(std::io::stderr(), "{name}: {after} s{}", failure.unwrap_or_default())?;
+    result
 }
 
 impl Shared {
@@ -144,7 +162,11 @@ impl Shared {
         if running.is_none() {
             let state = self.state.clone().map_err(anyhow::Error::msg)?;
             let cloud = RealCloud::start(&state).await?;
-            *running = Some((cloud, Server::embedded(apiserver::Options::default()).await?));
+            let options = apiserver::Options {
+                service_ranges: vec!["10.96.0.0/16".parse()?, "fd00:96::/112".parse()?],
+                ..apiserver::Options::default()
+            };
+            *running = Some((cloud, Server::embedded(options).await?));
         }
         let (cloud, server) = running.as_ref().context("the services do not run")?;
         Ok((cloud, Arc::clone(server)))

@@ -152,7 +152,8 @@ pub(crate) async fn each_key_of_cloud_conf_has_its_effect(
     Ok(())
 }
 
-/// A Service of the family IPv6 has an address and members of it, and no floating IP.
+/// A Service of the family IPv6 has an address and members of it, and no floating IP. One of both
+/// families has an address of each.
 pub(crate) async fn ipv6_services_have_addresses_and_members_of_their_family(
     stage: &mut ClusterFixture<'_>,
 ) -> anyhow::Result<()> {
@@ -180,7 +181,10 @@ pub(crate) async fn ipv6_services_have_addresses_and_members_of_their_family(
     six["spec"]["ipFamilies"] = json!(["IPv6"]);
     stage.create(&six).await?;
     stage.create(&service("four", &[("TCP", 81)], &[])).await?;
-    stage.served(&["six", "four"]).await?;
+    let mut both = service("both", &[("TCP", 82)], &[]);
+    both["spec"]["ipFamilyPolicy"] = json!("RequireDualStack");
+    stage.create(&both).await?;
+    stage.served(&["six", "four", "both"]).await?;
     stage
         .holds(&[
             "default/six: address in vips6",
@@ -188,9 +192,17 @@ pub(crate) async fn ipv6_services_have_addresses_and_members_of_their_family(
             "default/six:80: member 2001:db8:1::100 30080 in vips6",
             "default/four:81: member node-0 30081 in nodes",
             "default/four: floating ip from public",
+            "default/both:82: member node-0 30082 in nodes",
+            "default/both: floating ip from public",
         ])
         .await?;
-    stage.gone(&["six", "four"], &before).await?;
+    let status = serde_json::to_value(stage.services().get("both").await?.status)?;
+    let second = status.pointer("/loadBalancer/ingress/1/ip");
+    let is_six = second
+        .and_then(Value::as_str)
+        .is_some_and(|address| address.starts_with("2001:db8:1:"));
+    anyhow::ensure!(is_six, "no second address: {status}");
+    stage.gone(&["six", "four", "both"], &before).await?;
     stage.stop().await
 }
 

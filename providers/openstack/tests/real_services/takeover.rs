@@ -31,7 +31,7 @@ use tokio::time::Instant;
 
 use self::kinds::Round;
 use crate::{
-    cloud::{Ids, PAUSE, RealCloud, User, id_of},
+    cloud::{Ids, PAUSE, PAUSE_OF_CLOUD, RealCloud, User, id_of},
     fixture::{LONG, SOON, is_tainted, snapshot::Lists},
 };
 
@@ -138,10 +138,12 @@ async fn play(cloud: &RealCloud, programs: &Programs, round: Round) -> anyhow::R
 }
 
 /// Whether this is what is to be left: servers of nodes with their routes, the floating IP of the
-/// Service that keeps it, and the empty tag that upstream leaves on a shared load balancer.
+/// Service that keeps it, the empty tag that upstream leaves on a shared load balancer, and a user's
+/// port whose security groups Octavia has replaced with its own.
 fn is_expected(line: &str) -> bool {
     let node = line.starts_with("port node-") || line.starts_with("router cluster: routes");
-    node || line.starts_with("floating IP Floating IP for Kubernetes external service default/keep")
+    node || line.starts_with("port chosen: security_groups: ")
+        || line.starts_with("floating IP Floating IP for Kubernetes external service default/keep")
         || line.starts_with("load balancer manual: tags: [] -> [\"\"]")
 }
 
@@ -322,7 +324,7 @@ impl<'a> Stage<'a> {
         let deadline = Instant::now() + LONG;
         while let Err(wrong) = holds().await? {
             anyhow::ensure!(Instant::now() < deadline, "{what}: {wrong}\n{}", tail(ccm));
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(PAUSE_OF_CLOUD).await;
         }
         Ok(())
     }
@@ -372,7 +374,7 @@ impl<'a> Stage<'a> {
         .await
     }
 
-    /// A node joins, and becomes a member of every pool.
+    /// A node joins, and becomes a member of every pool and of every Service's security group.
     async fn follow(&mut self, ccm: &Ccm) -> anyhow::Result<()> {
         self.join().await?;
         self.nodes_are_ready(ccm).await?;
@@ -389,6 +391,10 @@ impl<'a> Stage<'a> {
                         lacking.push(format!("{} and {node}", pool["name"]));
                     }
                 }
+            }
+            // Upstream puts ports into security groups after all members have been set.
+            for (group, node) in lists.groups_without(self.nodes.iter().map(|(_, ip)| &**ip)) {
+                lacking.push(format!("{group} and {node}"));
             }
             let busy = |row: &&Value| row["provisioning_status"] != "ACTIVE";
             lacking.extend(

@@ -60,7 +60,7 @@ impl fmt::Display for OctaviaVersion {
     }
 }
 
-/// Discovered versions, each requested once for a URL.
+/// Discovered versions, each requested once for a URL. Nova's is requested again when Nova rejects it.
 #[derive(Default)]
 pub(super) struct DiscoveredVersions {
     compute: DiscoverOnce<Compute>,
@@ -88,6 +88,11 @@ impl<T> DiscoverOnce<T> {
             Some((url, value)) if url == endpoint => Some(value.clone()),
             _ => None,
         }
+    }
+
+    /// Forgets the value, so that the next caller requests it again.
+    fn forget(&self) {
+        *self.cached.lock() = None;
     }
 
     async fn get<F>(
@@ -194,6 +199,11 @@ impl Session {
             .compute
             .get(endpoint, || self.discover_compute(endpoint))
             .await
+    }
+
+    /// Forgets the microversion of requests to Nova, so that the next request discovers it again.
+    pub(in crate::client) fn forget_microversion(&self) {
+        self.versions.compute.forget();
     }
 
     async fn discover_compute(&self, endpoint: &Url) -> Result<Compute, OpenStackError> {

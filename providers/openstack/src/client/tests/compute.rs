@@ -11,7 +11,7 @@ fn version(id: &str, newest: &str) -> Value {
 /// with.
 struct Nova {
     at: &'static str,
-    newest: &'static str,
+    newest: Mutex<&'static str>,
     asked: Mutex<Vec<String>>,
 }
 
@@ -25,6 +25,7 @@ impl Transport for Nova {
             ));
         }
         self.asked.lock().push(path.to_owned());
+        let newest = *self.newest.lock();
         let header = |name| {
             request
                 .headers()
@@ -37,16 +38,25 @@ impl Transport for Nova {
             header("openstack-api-version"),
             header("x-openstack-nova-api-version")
         );
+        let asked_for = header("x-openstack-nova-api-version");
+        let minor = |version: &str| version.trim_start_matches("2.").parse::<u16>().unwrap_or(1);
+        if minor(asked_for) > minor(newest) {
+            let message = format!(
+                "Version {asked_for} is not supported by the API. Minimum is 2.1 and maximum is {newest}."
+            );
+            let fault = json!({"computeFault": {"code": 406, "message": message}});
+            return Ok(answer(406, fault.to_string()));
+        }
         Ok(match path {
             "/compute/v2.1/servers/1"
             | "/compute/v2.1/project/servers/1"
             | "/compute/v2/project/servers/1" => answer(200, json!({"server": both}).to_string()),
             "/compute/v2.1/" => {
-                answer(200, json!({"version": version("v2.1", self.newest)}).to_string())
+                answer(200, json!({"version": version("v2.1", newest)}).to_string())
             }
             "/compute/v2/" => answer(200, json!({"version": version("v2.0", "")}).to_string()),
             "/compute/" => {
-                let versions = [version("v2.0", ""), version("v2.1", self.newest)];
+                let versions = [version("v2.0", ""), version("v2.1", newest)];
                 answer(300, json!({"versions": versions}).to_string())
             }
             _ => answer(404, "nothing here"),
@@ -55,7 +65,7 @@ impl Transport for Nova {
 }
 
 async fn asked(at: &'static str, newest: &'static str) -> (String, Microversion, Vec<String>) {
-    let nova = Arc::new(Nova { at, newest, asked: Mutex::default() });
+    let nova = Arc::new(Nova { at, newest: Mutex::new(newest), asked: Mutex::default() });
     let local = cloud();
     let client = Client::connect(&settings(&local), nova.clone())
         .await
@@ -118,7 +128,7 @@ async fn the_legacy_address_is_used_as_it_is_and_without_a_microversion() {
 async fn a_nova_without_versions_is_an_error() {
     let nova = Arc::new(Nova {
         at: "https://cloud.test/elsewhere",
-        newest: "2.96",
+        newest: Mutex::new("2.96"),
         asked: Mutex::default(),
     });
     let local = cloud();
@@ -128,4 +138,34 @@ async fn a_nova_without_versions_is_an_error() {
         .await
         .unwrap_err();
     assert!(!error.is_not_found(), "nothing is said about the server: {error}");
+}
+
+/// As in an upgrade that is taken back.
+#[tokio::test(start_paused = true)]
+async fn a_nova_that_returns_to_an_older_release_is_asked_again_for_its_versions() {
+    let nova = Arc::new(Nova {
+        at: "https://cloud.test/compute/v2.1",
+        newest: Mutex::new("2.96"),
+        asked: Mutex::default(),
+    });
+    let local = cloud();
+    let client = Client::connect(&settings(&local), nova.clone())
+        .await
+        .unwrap();
+    let request = Request::new(Call::ServerGet, &["servers", "1"]);
+    let (document, server) = ("/compute/v2.1/", "/compute/v2.1/servers/1");
+    let cases: [(&str, &str, &[&str]); 4] = [
+        ("2.96", "compute 2.90|2.90", &[document, server]),
+        ("2.79", "compute 2.69|2.69", &[server, document, server]),
+        ("2.79", "compute 2.69|2.69", &[server]),
+        // It stays, although a newer one would be possible.
+        ("2.96", "compute 2.69|2.69", &[server]),
+    ];
+    for (newest, headers, requests) in cases {
+        *nova.newest.lock() = newest;
+        nova.asked.lock().clear();
+        let found: String = client.get(&op(), &request).await.unwrap();
+        assert_eq!(found, headers, "{newest}");
+        assert_eq!(*nova.asked.lock(), requests, "{newest}");
+    }
 }

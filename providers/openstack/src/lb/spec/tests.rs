@@ -696,6 +696,24 @@ fn a_service_may_request_another_provider() {
 }
 
 #[test]
+fn a_service_may_request_another_flavor_and_zone() {
+    let settings = LoadBalancerSettings {
+        flavor: "small".into(),
+        availability_zone: "a".into(),
+        ..LoadBalancerSettings::default()
+    };
+    let cases = [
+        (service(&[]), Some("small"), Some("a")),
+        (service(&[("flavor-id", "big"), ("availability-zone", "b")]), Some("big"), Some("b")),
+        (service(&[("flavor-id", ""), ("availability-zone", "")]), None, None),
+    ];
+    for (service, flavor, zone) in cases {
+        let wanted = wanted_of(&service, &settings, amphora()).create_settings;
+        assert_eq!((wanted.flavor.as_deref(), wanted.availability_zone.as_deref()), (flavor, zone));
+    }
+}
+
+#[test]
 fn a_second_address_needs_tcp_and_octavia_2_26() {
     use IpFamily::{V4, V6};
     let internal = ("service.beta.kubernetes.io/openstack-internal-load-balancer", "true");

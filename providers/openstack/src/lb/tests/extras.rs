@@ -4,11 +4,14 @@
 use std::{num::NonZeroU16, time::Duration};
 
 use ccm_core::{
-    k8s::{IpFamily, Protocol, ServiceView},
+    k8s::{IpFamily, LbStatus, Protocol, ServiceView},
     provider::{ErrorKind, ReadMode},
 };
 use openstack_local::{
-    api::{neutron::SubnetCreate, octavia::Pool},
+    api::{
+        neutron::{FloatingIpCreate, SubnetCreate},
+        octavia::Pool,
+    },
     neutron,
 };
 
@@ -53,6 +56,8 @@ async fn requested_tags_are_set_at_once_and_later_and_others_stay() {
     let own = "kube_service_c1_ns_web";
     let tagged = with(service("web", &[80]), "load-balancer-tags", "a");
     let web = rig.settle(&with(tagged, "pool-tags", "p")).await;
+    let requests = rig.requests();
+    assert!(requests.iter().all(|request| !request.starts_with("PUT")), "{requests:?}");
     assert_eq!(rig.the_lb().tags, [own, "a"]);
     assert_eq!(
         (&*rig.listeners()[0].tags, &*pools(&rig)[0].tags),
@@ -243,12 +248,18 @@ async fn a_namesake_in_another_project_is_not_ours() {
     let theirs = rig.settle(&service("web", &[80])).await;
     let before = rig.the_lb();
     let rig = rig.restart_as("admin").await;
-    // Named by a copied annotation, with a status as after a restored backup.
-    let copy = rig.settle(&internal(theirs)).await;
-    let all = rig.lbs();
-    assert_eq!(all.len(), 2, "{all:#?}");
-    let kept = all.iter().find(|lb| lb.id == before.id).unwrap();
-    assert_eq!(kept, &before);
+    // Named by the annotation, as after a change of the credentials or of a restored backup.
+    let copy = internal(theirs);
+    for service in [copy.clone(), ServiceView { status: LbStatus::default(), ..copy.clone() }] {
+        let error = rig
+            .ensure(&service, ReadMode::Fresh)
+            .await
+            .result
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("belongs to project"), "{error}");
+        assert_eq!(rig.the_lb(), before, "no second one");
+    }
     rig.remove(&copy).await;
     assert_eq!(rig.the_lb(), before);
     // By name alone, and in the inventory.
@@ -260,4 +271,68 @@ async fn a_namesake_in_another_project_is_not_ours() {
     assert_eq!(owned.len(), 1, "{owned:?}");
     rig.remove(&fresh).await;
     assert_eq!(rig.the_lb(), before);
+}
+
+/// Administrators may attach the floating IPs of every project.
+#[tokio::test(start_paused = true)]
+async fn a_floating_ip_of_another_project_is_not_taken() {
+    let rig = Fixture::new(1).await;
+    let network = rig.net.external.clone();
+    rig.change(move |state, ctx| {
+        let request =
+            FloatingIpCreate { floating_network_id: network, ..FloatingIpCreate::default() };
+        neutron::floating_ips::create(state, ctx, request).unwrap();
+    })
+    .await;
+    let theirs = rig.floating_ips();
+    let rig = rig.restart_as("admin").await;
+    let mut web = service("web", &[80]);
+    web.load_balancer_ip = theirs[0]
+        .floating_ip_address
+        .map(|address| address.to_string().into());
+    let error = rig.try_settle(&web, 20).await.unwrap_err();
+    assert!(error.contains("already allocated"), "{error}");
+    assert_eq!(rig.floating_ips(), theirs);
+}
+
+/// Octavia allows one address in each subnet.
+#[tokio::test(start_paused = true)]
+async fn a_second_address_is_not_requested_in_the_subnet_of_the_first() {
+    let rig = Fixture::with(1, |settings, _| settings.networks.subnet = "".into()).await;
+    add_subnet(&rig, "2001:db8::/64").await;
+    let (four, network) = (rig.net.subnet.clone(), rig.net.network.clone());
+    let six = rig.peek(|state| {
+        let mut subnets = state.neutron.subnets.iter();
+        subnets
+            .find(|subnet| subnet.ip_version == 6)
+            .map(|subnet| subnet.id.clone())
+            .unwrap()
+    });
+    let reversed = |service: ServiceView| ServiceView {
+        ip_families: [IpFamily::V6, IpFamily::V4].into(),
+        ..service
+    };
+    let at_address = |service: ServiceView| ServiceView {
+        load_balancer_ip: Some("10.0.77.7".into()),
+        ..service
+    };
+    let cases = [
+        // The annotation names the subnet of the first address.
+        (dual(with(service("a", &[80]), "additional-subnet-id", &four)), "subnet-id", &four, 1),
+        // Octavia would put the first address into the IPv4 subnet of the network.
+        (reversed(service("c", &[80])), "network-id", &network, 2),
+        (reversed(service("d", &[80])), "subnet-id", &six, 2),
+        (dual(service("e", &[80])), "network-id", &network, 2),
+        (at_address(dual(service("f", &[80]))), "network-id", &network, 2),
+    ];
+    for (service, key, value, count) in cases {
+        let name = service.name.clone();
+        let service = internal(with(service, key, value));
+        let outcome = rig.ensure(&service, ReadMode::Fresh).await;
+        assert!(outcome.result.is_ok(), "{name}: {outcome:?}");
+        let end = format!("_{name}");
+        let made = rig.lbs().into_iter().find(|lb| lb.name.ends_with(&end));
+        let made = made.unwrap_or_else(|| panic!("{name}: {outcome:?}"));
+        assert_eq!(1 + made.additional_vips.len(), count, "{name}");
+    }
 }

@@ -299,3 +299,28 @@ async fn members_follow_the_nodes_also_while_a_change_is_refused() {
     rig.update(&refused).await.unwrap();
     assert_eq!(rig.members(443).len(), 2);
 }
+
+/// Then Octavia is not known to support tags, and the load balancer has lost the other Service's.
+#[tokio::test(start_paused = true)]
+async fn an_owner_leaves_a_shared_balancer_also_when_octavia_hides_its_versions() {
+    use openstack_local::server::{Fault, FaultKind};
+    let rig = Fixture::new(1).await;
+    let first = rig.settle(&service("one", &[80])).await;
+    let id = annotation(&first, "load-balancer-id").unwrap().to_owned();
+    rig.settle(&with(service("two", &[443]), "load-balancer-id", &id))
+        .await;
+    rig.change(|state, _| {
+        state
+            .octavia
+            .load_balancers
+            .update(&id, |row| row.body.tags = vec![tag("one")])
+    })
+    .await;
+    let hidden = FaultKind::Status { code: 403, retry_after: None, message: None };
+    let versions = Fault::new("/load-balancer", hidden).times(3);
+    rig.local.cloud().faults.add(versions);
+    let rig = rig.restart().await;
+    rig.local.cloud().faults.clear();
+    rig.remove(&first).await;
+    assert_eq!((ports(&rig), rig.floating_ips().len()), (vec![443], 1));
+}
