@@ -38,9 +38,10 @@ const GO_PROGRAMS: [(&str, &str, &str); 6] = [
     ),
 ];
 
-/// Upstream's managers of real clouds, each on another version of Kubernetes' modules, which takes
-/// long to build.
-const UPSTREAMS: [(&str, &str, &str); 2] = [
+/// What only the long run needs: upstream's managers of real clouds, each on another version of
+/// Kubernetes' modules, and the name service beside Kubernetes' own tests.
+const OF_THE_LONG_RUN: [(&str, &str, &str); 3] = [
+    (assets::COREDNS, "control-plane/coredns", "."),
     (
         assets::AWS_CCM,
         "control-plane/aws",
@@ -53,6 +54,10 @@ const UPSTREAMS: [(&str, &str, &str); 2] = [
     ),
 ];
 
+/// Kubernetes' own tests of a cloud's nodes, with a cloud of ours that deletes machines.
+const TESTS_OF_NODES: (&str, &str, &str) =
+    (assets::NODE_TESTS, "control-plane/kubernetes-e2e", "./nodes");
+
 /// Leaves the SDKs of all clouds out of promtool; no other program knows this tag.
 const TAGS: &str = "remove_all_sd";
 
@@ -64,16 +69,22 @@ pub(crate) fn target() -> anyhow::Result<PathBuf> {
 }
 
 /// Builds the programs in Go that run beside ours and returns the directory they are in; Go itself
-/// finds out whether anything is to be done. Whoever asks has seen that Go is there. Upstream's
-/// managers of real clouds are built when asked for.
-pub(crate) fn build_go_programs(upstreams: bool) -> anyhow::Result<PathBuf> {
+/// finds out whether anything is to be done. Whoever asks has seen that Go is there. Those of the
+/// long run are built when asked for.
+pub(crate) fn build_go_programs(long_run: bool) -> anyhow::Result<PathBuf> {
     let directory = target()?.join(assets::GO_PROGRAMS_DIRECTORY);
     let started = Instant::now();
     println!("programs in Go: building what has changed; the first time takes some minutes");
-    let upstreams = UPSTREAMS.into_iter().filter(|_| upstreams);
-    for (name, module, package) in GO_PROGRAMS.into_iter().chain(upstreams) {
+    let more = OF_THE_LONG_RUN.into_iter().filter(|_| long_run);
+    for (name, module, package) in GO_PROGRAMS.into_iter().chain(more) {
         let module = root()?.join("tests").join(module);
         go_build(Release::chosen(), &module, package, &directory.join(name))
+            .with_context(|| format!("build {name}"))?;
+    }
+    if long_run {
+        let (name, module, package) = TESTS_OF_NODES;
+        let module = root()?.join("tests").join(module);
+        go_build_test(Release::Current, &module, package, &directory.join(name))
             .with_context(|| format!("build {name}"))?;
     }
     println!(
@@ -136,6 +147,7 @@ pub(crate) fn source_of_openstack() -> anyhow::Result<PathBuf> {
 pub(crate) fn own_modules() -> anyhow::Result<Vec<PathBuf>> {
     let own = GO_PROGRAMS
         .iter()
+        .chain(&OF_THE_LONG_RUN)
         .filter(|(_, _, package)| package.starts_with('.'));
     let mut folders: Vec<_> = own
         .map(|(_, module, _)| Ok(root()?.join("tests").join(module)))
@@ -177,8 +189,23 @@ pub(crate) fn go_build(
     package: &str,
     output: &Path,
 ) -> anyhow::Result<()> {
+    link(go(module, "build"), release, package, output)
+}
+
+/// Builds the tests of a package in the same way.
+pub(crate) fn go_build_test(
+    release: Release,
+    module: &Path,
+    package: &str,
+    output: &Path,
+) -> anyhow::Result<()> {
+    let mut go = go(module, "test");
+    go.args(["-c", "-vet=off"]);
+    link(go, release, package, output)
+}
+
+fn link(mut go: Command, release: Release, package: &str, output: &Path) -> anyhow::Result<()> {
     let versions = Versions::of(release);
-    let mut go = go(module, "build");
     go.arg("-ldflags")
         .arg(format!("-s -w -X k8s.io/component-base/version.gitVersion=v{}", versions.kubernetes))
         .arg("-o")
@@ -234,9 +261,11 @@ mod tests {
 
     #[test]
     fn programs_of_our_own_are_of_the_control_planes_version() {
-        let kubernetes = Versions::pinned().kubernetes;
+        let kubernetes = Versions::of(Release::Current).kubernetes;
         let version = kubernetes.strip_prefix("1.").unwrap();
         let go_mod = include_str!("../../tests/control-plane/kubernetes/go.mod");
+        let of_tests = include_str!("../../tests/control-plane/kubernetes-e2e/go.mod");
+        assert_eq!(assets::required_version(of_tests, "k8s.io/kubernetes"), kubernetes);
         for library in ["api", "apimachinery", "client-go", "cloud-provider", "component-base"] {
             let required = format!("k8s.io/{library} v0.{version}");
             assert!(go_mod.lines().any(|line| line.trim() == required), "no line {required:?}");

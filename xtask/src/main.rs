@@ -14,6 +14,7 @@ mod control_plane;
 mod dockerfile;
 mod explore;
 mod image;
+mod kubernetes_tests;
 mod licenses;
 mod lint;
 mod linter;
@@ -59,8 +60,8 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Task {
     /// Builds etcd, kube-apiserver, kube-controller-manager and helm for tests, where they are not
-    /// there yet, our programs in Go that tests run beside ours, and what nodes of a real cluster
-    /// run; needs Go
+    /// there yet, our programs in Go that tests run beside ours, what nodes of a real cluster run,
+    /// and Kubernetes' own tests; needs Go
     ControlPlane,
     /// Runs the tests that need Rust alone; more with `--full` (Go, Python) and `--nightly`;
     /// further arguments go to `cargo test`
@@ -119,6 +120,7 @@ fn run(task: Task) -> anyhow::Result<()> {
             control_plane::build_all()?;
             if control_plane::go_is_there() && machine::unfit().is_none() {
                 nodes::prepare()?;
+                kubernetes_tests::prepare()?;
             }
             Ok(())
         }

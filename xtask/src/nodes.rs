@@ -74,6 +74,8 @@ pub(crate) fn prepare() -> anyhow::Result<PathBuf> {
         control_plane::whole(&bin.join(name), built)?;
     }
     debian(&folder, &bin)?;
+    let debs = folder.join("debs");
+    image::download_base(&debs).context("download what images hold of Debian")?;
     println!(
         "nodes: all there in {} after {:.0} s",
         folder.display(),

@@ -18,6 +18,8 @@ pub struct Image<'a> {
     pub is_entrypoint: bool,
     /// The program; linked statically.
     pub program: &'a Path,
+    /// A folder whose files the image has, too.
+    pub files: Option<&'a Path>,
 }
 
 /// Writes an image to a file, as a layout in a tar archive.
@@ -27,6 +29,12 @@ pub struct Image<'a> {
 pub fn write(image: &Image<'_>, archive: &Path) -> anyhow::Result<()> {
     // First, the only layer.
     let mut layer = tar::Builder::new(Vec::new());
+    layer.follow_symlinks(false);
+    if let Some(folder) = image.files {
+        layer
+            .append_dir_all("", folder)
+            .with_context(|| format!("add {}", folder.display()))?;
+    }
     let program = image.program;
     let bytes = std::fs::read(program).with_context(|| format!("read {}", program.display()))?;
     append(&mut layer, image.path.trim_start_matches('/'), &bytes)?;

@@ -19,8 +19,8 @@ use crate::programs::root;
 pub const ADDRESS: &str = "10.250.0.1";
 /// How long the cluster may take to start, beside other work.
 const STARTED: Duration = Duration::from_secs(300);
-/// How long a command may take, in seconds.
-const COMMAND: &str = "150";
+/// How long a command may take.
+const COMMAND: Duration = Duration::from_secs(150);
 /// Pause between two looks.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -109,11 +109,16 @@ impl Cluster {
 
     /// A program beside the control plane: in its network, and among its processes.
     pub fn hub(&self, program: impl AsRef<OsStr>) -> Command {
+        self.hub_within(COMMAND, program)
+    }
+
+    /// The same for a program that may take longer than others.
+    pub fn hub_within(&self, limit: Duration, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         let path = std::env::var("PATH").unwrap_or_default();
         command
             .args(["--target", &self.init.to_string(), "--net", "--mount", "--pid", "--"])
-            .args(["timeout", "--kill-after", "5", COMMAND])
+            .args(["timeout", "--kill-after", "5", &limit.as_secs().to_string()])
             .arg(program)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .env("PATH", format!("{}:{path}:/usr/sbin:/sbin", self.programs.path()))
@@ -156,6 +161,14 @@ impl Cluster {
             .arg(program)
             .args(arguments);
         output(&mut command).map(drop)
+    }
+
+    /// Runs a script beside the control plane, which must succeed.
+    ///
+    /// # Errors
+    /// It failed.
+    pub fn bash(&self, script: &str) -> anyhow::Result<()> {
+        output(self.hub("bash").args(["-euc", script])).map(drop)
     }
 
     /// Runs kubectl, which must succeed, and returns what it printed.

@@ -17,6 +17,8 @@ const XTASK_VARIABLE: &str = "CCM_XTASK";
 const RELEASES_VARIABLE: &str = "CCM_RELEASE_PROGRAMS";
 /// Names a folder of archives `ccm-<provider>.tar` that are used as they are.
 const IMAGES_VARIABLE: &str = "CCM_IMAGES";
+/// Names the folder with Kubernetes' own tests.
+const TESTS_VARIABLE: &str = "CCM_KUBERNETES_TESTS";
 /// Names the folder of the sources of upstream's OpenStack manager.
 const OPENSTACK_VARIABLE: &str = "CCM_OPENSTACK_UPSTREAM";
 /// The same in every image of a manager.
@@ -86,7 +88,8 @@ impl Programs {
         {
             let file = folder.join(format!("{name}.tar"));
             let path = format!("/{name}");
-            archive::write(&Image { user, path: &path, is_entrypoint: true, program }, &file)?;
+            let image = Image { user, path: &path, is_entrypoint: true, program, files: None };
+            archive::write(&image, &file)?;
             images.push((format!("localhost/{name}:1"), file));
         }
         Ok(images)
@@ -142,6 +145,18 @@ impl Programs {
         })
     }
 
+    /// Finds the folder with Kubernetes' own tests, `e2e.test`, and what the image of their pods
+    /// holds: `agnhost` and, in `image`, other files.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn kubernetes_tests() -> Result<PathBuf, String> {
+        let folder = std::env::var_os(TESTS_VARIABLE).map(PathBuf::from);
+        folder
+            .filter(|folder| folder.join("e2e.test").is_file())
+            .ok_or_else(|| format!("no {TESTS_VARIABLE}; `cargo xtask test --nightly` sets it"))
+    }
+
     /// Finds the release build of a manager.
     ///
     /// # Errors
@@ -152,7 +167,9 @@ impl Programs {
         if program.is_file() {
             Ok(program)
         } else {
-            Err(format!("no release build of {name}; `cargo xtask test --nightly` makes it"))
+            Err(format!(
+                "no release build of {name} in {RELEASES_VARIABLE}; `cargo xtask test --nightly` makes it"
+            ))
         }
     }
 }

@@ -212,56 +212,103 @@ pub(super) fn find(
 const WITHOUT_THE_MACHINES: &str = "Dir::Etc::Main \"/dev/null\";\nDir::Etc::Parts \"/dev/null\";\n\
      Dir::Etc::Preferences \"/dev/null\";\nDir::Etc::PreferencesParts \"/dev/null\";\n";
 
-/// Downloads packages with apt, which checks Debian's signatures. It uses nothing of this machine
-/// but its settings for the network: neither its sources nor what is installed.
+/// Downloads packages. It uses nothing of this machine but its settings for the network: neither
+/// its sources nor what is installed.
 pub(super) fn download(
     folder: &Path,
     names: &[&str],
     release: &Release,
     architecture: Architecture,
 ) -> anyhow::Result<()> {
-    anyhow::ensure!(Path::new(KEYRING).is_file(), "there is no {KEYRING}");
-    let state = tempfile::tempdir().context("make a temporary folder")?;
-    let place = |name: &str| state.path().join(name).display().to_string();
-    for lists in ["lists/partial", "archives/partial"] {
-        std::fs::create_dir_all(place(lists))?;
+    let apt = Apt::new(release, architecture)?;
+    process::run(
+        apt.command()
+            .current_dir(folder)
+            .arg("download")
+            .args(names),
+    )
+}
+
+/// Downloads packages with all that they depend on.
+pub(super) fn download_with_dependencies(
+    folder: &Path,
+    names: &[&str],
+    release: &Release,
+    architecture: Architecture,
+) -> anyhow::Result<()> {
+    let apt = Apt::new(release, architecture)?;
+    let mut install = apt.command();
+    install.args(["install", "--yes", "--download-only", "--no-install-recommends"]);
+    process::run(install.args(names))?;
+    for entry in std::fs::read_dir(apt.state.path().join("archives"))? {
+        let entry = entry?;
+        if entry
+            .path()
+            .extension()
+            .is_some_and(|extension| extension == "deb")
+        {
+            std::fs::copy(entry.path(), folder.join(entry.file_name()))
+                .with_context(|| format!("copy to {}", folder.display()))?;
+        }
     }
-    let name = &release.name;
-    let suites = [
-        ("debian", name.clone()),
-        ("debian", format!("{name}-updates")),
-        ("debian-security", format!("{name}-security")),
-    ];
-    let sources = suites.map(|(archive, suite)| {
-        format!("deb [signed-by={KEYRING}] http://deb.debian.org/{archive} {suite} main\n")
-    });
-    std::fs::write(place("sources.list"), sources.concat())?;
-    std::fs::write(place("status"), "")?;
-    // Read before the machine's own configuration, which would add hooks and a preferred release.
-    let network = process::output(Command::new("apt-config").args(["dump", "Acquire"]))?;
-    std::fs::write(place("apt.conf"), format!("{network}{WITHOUT_THE_MACHINES}"))?;
-    let options = [
-        format!("Dir::Etc::SourceList={}", place("sources.list")),
-        "Dir::Etc::SourceParts=/dev/null".to_owned(),
-        format!("Dir::State={}", place("")),
-        format!("Dir::State::Status={}", place("status")),
-        format!("Dir::Cache={}", place("")),
-        format!("APT::Architecture={}", architecture.name()),
-        format!("APT::Architectures={}", architecture.name()),
-        "APT::Update::Error-Mode=any".to_owned(),
-        "Acquire::Languages=none".to_owned(),
-        // Another user could not write to folders of ours.
-        "APT::Sandbox::User=root".to_owned(),
-    ];
-    let apt = || {
+    Ok(())
+}
+
+/// apt with Debian's lists, whose signatures it has checked, and as if nothing were installed.
+struct Apt {
+    state: tempfile::TempDir,
+    options: Vec<String>,
+}
+
+impl Apt {
+    /// Downloads the lists of a release.
+    fn new(release: &Release, architecture: Architecture) -> anyhow::Result<Self> {
+        anyhow::ensure!(Path::new(KEYRING).is_file(), "there is no {KEYRING}");
+        let state = tempfile::tempdir().context("make a temporary folder")?;
+        let place = |name: &str| state.path().join(name).display().to_string();
+        for lists in ["lists/partial", "archives/partial"] {
+            std::fs::create_dir_all(place(lists))?;
+        }
+        let name = &release.name;
+        let suites = [
+            ("debian", name.clone()),
+            ("debian", format!("{name}-updates")),
+            ("debian-security", format!("{name}-security")),
+        ];
+        let sources = suites.map(|(archive, suite)| {
+            format!("deb [signed-by={KEYRING}] http://deb.debian.org/{archive} {suite} main\n")
+        });
+        std::fs::write(place("sources.list"), sources.concat())?;
+        std::fs::write(place("status"), "")?;
+        // Read before the machine's own configuration, which would add hooks and a preferred
+        // release.
+        let network = process::output(Command::new("apt-config").args(["dump", "Acquire"]))?;
+        std::fs::write(place("apt.conf"), format!("{network}{WITHOUT_THE_MACHINES}"))?;
+        let options = vec![
+            format!("Dir::Etc::SourceList={}", place("sources.list")),
+            "Dir::Etc::SourceParts=/dev/null".to_owned(),
+            format!("Dir::State={}", place("")),
+            format!("Dir::State::Status={}", place("status")),
+            format!("Dir::Cache={}", place("")),
+            format!("APT::Architecture={}", architecture.name()),
+            format!("APT::Architectures={}", architecture.name()),
+            "APT::Update::Error-Mode=any".to_owned(),
+            "Acquire::Languages=none".to_owned(),
+            // Another user could not write to folders of ours.
+            "APT::Sandbox::User=root".to_owned(),
+        ];
+        let apt = Self { state, options };
+        process::run(apt.command().arg("update"))?;
+        Ok(apt)
+    }
+
+    fn command(&self) -> Command {
         let mut apt = Command::new("apt-get");
-        apt.current_dir(folder).args(["--quiet", "--quiet"]);
-        apt.env("APT_CONFIG", place("apt.conf"));
-        apt.args(options.iter().flat_map(|option| ["-o", option]));
+        apt.args(["--quiet", "--quiet"]);
+        apt.env("APT_CONFIG", self.state.path().join("apt.conf"));
+        apt.args(self.options.iter().flat_map(|option| ["-o", option]));
         apt
-    };
-    process::run(apt().arg("update"))?;
-    process::run(apt().arg("download").args(names))
+    }
 }
 
 /// Makes the lower layer.

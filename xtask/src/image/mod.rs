@@ -241,9 +241,23 @@ pub(crate) fn make_and_try(program: PathBuf) -> anyhow::Result<()> {
 
 /// Downloads packages of the images' release of Debian, for this machine.
 pub(crate) fn download(folder: &Path, names: &[&str]) -> anyhow::Result<()> {
+    debian::download(folder, names, &release_of_images()?, Architecture::host()?)
+}
+
+/// Downloads such packages with all that they depend on.
+pub(crate) fn download_with_dependencies(folder: &Path, names: &[&str]) -> anyhow::Result<()> {
+    debian::download_with_dependencies(folder, names, &release_of_images()?, Architecture::host()?)
+}
+
+/// Downloads those packages of images for this machine that a folder lacks.
+pub(crate) fn download_base(folder: &Path) -> anyhow::Result<()> {
+    debian::packages(folder, &release_of_images()?, Architecture::host()?).map(drop)
+}
+
+/// The release of Debian that images are built on.
+fn release_of_images() -> anyhow::Result<Release> {
     let dockerfile = read(&root()?.join("images/Dockerfile"))?;
-    let release = Release::of(&String::from_utf8_lossy(&dockerfile))?;
-    debian::download(folder, names, &release, Architecture::host()?)
+    Release::of(&String::from_utf8_lossy(&dockerfile))
 }
 
 /// Returns the name of the folder that has this machine's libraries.

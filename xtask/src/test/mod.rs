@@ -87,13 +87,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 /// Lets cargo run what was asked for, with what the tier prepares.
 fn by_hand(tier: Tier, arguments: &[String]) -> anyhow::Result<()> {
     let tools = Tools::prepare(tier)?;
+    let mut variables = tools.variables(tier);
+    if tier == Tier::Nightly {
+        variables.extend(nightly::release_by_hand(arguments)?);
+    }
     let mut cargo = process::cargo()?;
-    process::run(
-        cargo
-            .arg("test")
-            .args(arguments)
-            .envs(tools.variables(tier)),
-    )
+    process::run(cargo.arg("test").args(arguments).envs(variables))
 }
 
 /// A run of all suites.

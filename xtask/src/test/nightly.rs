@@ -19,6 +19,10 @@ const IMAGE_VARIABLE: &str = "CCM_IMAGE_PROGRAM";
 /// Names the folder of these programs for the suite that makes images of them.
 const RELEASES_VARIABLE: &str = "CCM_RELEASE_PROGRAMS";
 
+/// The folder with these programs in the target directory, and the mock's.
+const RELEASES: &str = "release";
+const MOCK: &str = "release/ccm-mock";
+
 /// Reasons for which advisories and the image may go unchecked: neither can be had everywhere.
 pub(super) const OPTIONAL: [&str; 3] = [
     "cargo-deny is not installed",
@@ -35,11 +39,8 @@ pub(super) fn run(
     tools: &Tools,
 ) -> anyhow::Result<()> {
     all.head("building what images hold");
-    let mock = release()?;
     let mut variables = tools.variables(Tier::Nightly);
-    variables.push((IMAGE_VARIABLE.to_owned(), mock.to_string_lossy().into_owned()));
-    let releases = mock.parent().unwrap_or(&mock);
-    variables.push((RELEASES_VARIABLE.to_owned(), releases.to_string_lossy().into_owned()));
+    variables.extend(release(Provider::value_variants())?);
     all.head("long tests");
     let jobs = suites::ALL
         .iter()
@@ -70,7 +71,7 @@ pub(super) fn run(
         )?;
     }
     all.head("an image");
-    image(all, mock)?;
+    image(all, control_plane::target()?.join(MOCK))?;
     all.head("crates as packages");
     crates::package()?;
     all.head("advisories");
@@ -109,9 +110,9 @@ fn advisories(all: &mut Run) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the programs of the images; the mock's comes back.
-fn release() -> anyhow::Result<PathBuf> {
-    for provider in Provider::value_variants() {
+/// Builds the programs of images, and returns what tells tests where they are.
+fn release(providers: &[Provider]) -> anyhow::Result<Vec<(String, String)>> {
+    for provider in providers {
         let package = provider.package();
         let mut cargo = process::cargo()?;
         cargo.args([
@@ -128,7 +129,25 @@ fn release() -> anyhow::Result<PathBuf> {
         }
         process::run(&mut cargo)?;
     }
-    Ok(control_plane::target()?.join("release/ccm-mock"))
+    let target = control_plane::target()?;
+    let places = [(IMAGE_VARIABLE, target.join(MOCK)), (RELEASES_VARIABLE, target.join(RELEASES))];
+    Ok(places
+        .map(|(name, path)| (name.to_owned(), path.to_string_lossy().into_owned()))
+        .into())
+}
+
+/// Builds what the suites that are run by hand want of the programs of images, unless the
+/// environment names other ones.
+pub(super) fn release_by_hand(arguments: &[String]) -> anyhow::Result<Vec<(String, String)>> {
+    let is_named = |suite: &str| arguments.iter().any(|argument| argument.contains(suite));
+    let is_set = |name: &str| std::env::var_os(name).is_some();
+    if is_named("ccm-realcluster") && !is_set(RELEASES_VARIABLE) {
+        return release(&[Provider::Mock, Provider::Openstack]);
+    }
+    if is_named("ccm-e2e") && !is_set(IMAGE_VARIABLE) {
+        return release(&[Provider::Mock]);
+    }
+    Ok(Vec::new())
 }
 
 /// Another one each time; it is in the log of what failed.

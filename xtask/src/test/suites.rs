@@ -106,7 +106,7 @@ pub(super) static ALL: [Suite; 30] = [
     Suite::new(
         "ccm-realcluster",
         "realcluster",
-        "chart and images on real kubelets with containerd and kube-proxy",
+        "chart and images on real kubelets with containerd and kube-proxy; Kubernetes' own tests",
     )
     .full(ALL_OF_IT)
     .nightly(ALL_OF_IT),

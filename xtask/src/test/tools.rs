@@ -6,7 +6,9 @@ use anyhow::Context as _;
 
 use crate::assets::{self, Release};
 use crate::tier::{TIER_VARIABLE, Tier};
-use crate::{control_plane, image, machine, nodes, openstack_real, process, python};
+use crate::{
+    control_plane, image, kubernetes_tests, machine, nodes, openstack_real, process, python,
+};
 
 /// Where prepared programs are, as variables for test programs.
 #[derive(Debug, Default)]
@@ -82,6 +84,10 @@ impl Tools {
                 found.push((nodes::VARIABLE, PathBuf::new()));
             } else if machine::unfit().is_none() {
                 found.push((nodes::VARIABLE, nodes::prepare().context("prepare nodes")?));
+                if tier == Tier::Nightly {
+                    let tests = kubernetes_tests::prepare().context("prepare Kubernetes' tests")?;
+                    found.push((kubernetes_tests::VARIABLE, tests));
+                }
             }
         }
         for tool in [python::MOTO, python::OPENSTACK] {

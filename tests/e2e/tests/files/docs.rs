@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use serde_json::Value;
 
 use crate::cases;
 use crate::helm::root;
@@ -23,7 +24,37 @@ pub(crate) fn cases() -> Vec<Case> {
         the_catalogue_of_openstack_has_every_case_and_the_tests_that_claim_it,
         tests_are_recognised_by_their_attribute_or_where_cases_are_listed,
         nothing_in_the_documentation_is_pending,
+        the_results_of_kubernetes_tests_are_those_that_the_nightly_run_expects,
     ]
+}
+
+/// The first table of the compatibility page.
+fn the_results_of_kubernetes_tests_are_those_that_the_nightly_run_expects() {
+    let list = read("tests/realcluster/kubernetes-tests.yaml").unwrap();
+    let list: Value = serde_saphyr::from_str(&list).unwrap();
+    let items = |key: &str| list[key].as_array().unwrap().iter();
+    let passes = items("passes").map(|test| [name(test), "passes".to_owned()]);
+    let fails = items("fails").map(|failure| {
+        let reason = failure["reason"].as_str().unwrap();
+        [name(&failure["test"]), format!("fails: {reason}")]
+    });
+    let expected: Vec<_> = passes.chain(fails).collect();
+
+    let page = read("docs/compatibility.md").unwrap();
+    let sections: Vec<_> = page.split("\n## ").collect();
+    let [_, first, ..] = &sections[..] else {
+        panic!("the page has no section");
+    };
+    assert_eq!(rows(first, 2), expected);
+}
+
+/// A test's name without its labels, `[in brackets]`.
+fn name(test: &Value) -> String {
+    let mut name = String::new();
+    for part in test.as_str().unwrap().split('[') {
+        name.push_str(part.rsplit(']').next().unwrap_or_default());
+    }
+    name.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Placeholder for what is not filled in yet.

@@ -39,7 +39,7 @@ const MIGRATION: Trial = Test("from_upstreams_manifests_and_chart_and_back");
 const AUTHORS: Trial = Test("a_new_author_gets_from_the_template_to_the_passing_kit");
 
 /// How a command begins, and how it is tried. The first that fits decides.
-pub(crate) const TRIALS: [(&str, Trial); 52] = [
+pub(crate) const TRIALS: [(&str, Trial); 55] = [
     ("cargo run -p ccm-mock -- demo", Test("once_shows_everything_and_ends_well")),
     (
         "cargo run -p ccm-openstack -- demo",
@@ -115,7 +115,10 @@ pub(crate) const TRIALS: [(&str, Trial); 52] = [
     ("kubectl delete clusterrole", MIGRATION),
     ("helm uninstall", MIGRATION),
     ("helm upgrade", MIGRATION),
+    ("helm history", MIGRATION),
     ("helm rollback", MIGRATION),
+    ("kubectl -n kube-system get secret cloud-config", MIGRATION),
+    ("kubectl -n kube-system create secret generic openstack-cloud-config", MIGRATION),
 ];
 
 impl Command {

@@ -186,14 +186,14 @@ fn survives_a_restart_of_its_node(cluster: &Cluster) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What docs/install.md says: the Lease stays, released if the pods ended first, and so do Services
-/// with their finalizer.
+/// What docs/install.md says: the Lease stays, released if the pods ended first, and so do the pod
+/// of the last test and Services with their finalizer.
 fn is_uninstalled(cluster: &Cluster) -> anyhow::Result<()> {
     let deployment = format!("deployment/{NAME}");
     let scale = ["scale", &deployment, "--namespace", NAMESPACE, "--replicas", "0"];
     cluster.kubectl(&scale)?;
     wait_for(SOON, "end of all pods", || {
-        let selector = format!("app.kubernetes.io/instance={NAME}");
+        let selector = format!("app.kubernetes.io/instance={NAME},app.kubernetes.io/name={NAME}");
         let pods = cluster.get(&["pods", "--namespace", NAMESPACE, "--selector", &selector])?;
         Ok(pods["items"]
             .as_array()
@@ -206,8 +206,10 @@ fn is_uninstalled(cluster: &Cluster) -> anyhow::Result<()> {
     cluster
         .get(&["lease", NAME, "--namespace", NAMESPACE])
         .context("the Lease belongs to no release")?;
-    let left = left(cluster)?;
-    anyhow::ensure!(left.trim().is_empty(), "left behind: {left}");
+    let check = format!("pod/{NAME}-check");
+    let found = left(cluster)?;
+    anyhow::ensure!(found.trim() == check, "left behind beside the test's pod: {found}");
+    cluster.kubectl(&["delete", &check, "--namespace", NAMESPACE])?;
 
     // A Service that is deleted without a manager waits for one.
     cluster.kubectl(&["delete", "service", "killed", "--wait=false"])?;

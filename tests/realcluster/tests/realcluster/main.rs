@@ -2,6 +2,7 @@
 //!
 //! Each case has a cluster of its own, and they run one after the other.
 
+mod kubernetes;
 mod life;
 mod migration;
 mod openstack;
@@ -23,7 +24,7 @@ fn main() -> anyhow::Result<ExitCode> {
     // machine.
     arguments.test_threads = Some(1);
     let tier = Tier::chosen()?;
-    let cases: [(Tier, &str, Body); 4] = [
+    let cases: [(Tier, &str, Body); 5] = [
         (
             Tier::Full,
             "smoke::an_installed_chart_serves_a_cluster",
@@ -43,6 +44,11 @@ fn main() -> anyhow::Result<ExitCode> {
             Tier::Nightly,
             "migration::from_upstreams_manifests_and_chart_and_back",
             migration::from_upstreams_manifests_and_chart_and_back,
+        ),
+        (
+            Tier::Nightly,
+            "kubernetes::own_tests_pass_or_fail_as_listed",
+            kubernetes::own_tests_pass_or_fail_as_listed,
         ),
     ];
     let programs = Programs::find();

@@ -10,7 +10,7 @@ use ccm_realcluster::{Cluster, Programs, wait_for};
 use ccm_testkit::control_plane::GoProgram;
 use serde_json::Value;
 
-use crate::openstack::{VALUES, image, start_cloud};
+use crate::openstack::{self, VALUES, start_cloud};
 use crate::release::{self, NAMESPACE, chart, helm, wait_for_address, wait_for_nodes};
 
 /// Upstream's workload, by the name that it has in manifests and chart alike.
@@ -30,11 +30,18 @@ pub(crate) fn from_upstreams_manifests_and_chart_and_back(
     let folder = tempfile::tempdir()?;
     let upstream = Programs::upstream_openstack().map_err(anyhow::Error::msg)?;
     let go = GoProgram::OpenstackCcm.find().map_err(anyhow::Error::msg)?;
-    let ours = image(&programs, folder.path())?;
+    let ours = openstack::image(&programs, folder.path())?;
     let theirs =
         (format!("{REPOSITORY}:{}", version(&upstream)?), folder.path().join("upstream.tar"));
     let path = "/bin/openstack-cloud-controller-manager";
-    archive::write(&Image { user: "0:0", path, is_entrypoint: false, program: &go }, &theirs.1)?;
+    let image = Image {
+        user: "0:0",
+        path,
+        is_entrypoint: false,
+        program: &go,
+        files: None,
+    };
+    archive::write(&image, &theirs.1)?;
     let (our_image, their_image) = (ours.0.clone(), theirs.0.clone());
     let cluster = Cluster::start(programs, 2, &[ours, theirs])?;
     crate::on(&cluster, |cluster| {
@@ -174,7 +181,9 @@ impl Migration<'_> {
             self.exists(&["secret", "cloud-config", "--namespace", NAMESPACE])?,
             "a Secret that is not the release's is gone"
         );
-        helm(self.cluster, "install", &["--set", VALUES])?;
+        self.copy_secret()?;
+        let with_copy = VALUES.replace("=cloud-config", "=openstack-cloud-config");
+        helm(self.cluster, "install", &["--set", &with_copy])?;
         self.serves("after", &address)
             .context("with our chart after upstream's")?;
         helm(self.cluster, "uninstall", &["--wait"])?;
@@ -204,10 +213,11 @@ impl Migration<'_> {
             .context("with our chart in upstream's release")?;
 
         // Last, back.
+        let revision = self.their_revision()?;
         self.cluster.helm(&[
             "rollback",
             RELEASE,
-            "1",
+            &revision,
             "--namespace",
             NAMESPACE,
             "--wait",
@@ -216,6 +226,33 @@ impl Migration<'_> {
         ])?;
         self.rolled_out(DAEMON_SET)?;
         self.serves("back", &address).context("after the rollback")
+    }
+
+    /// Copies the cloud config to a Secret of another name, as is necessary if upstream's release
+    /// owns the Secret.
+    fn copy_secret(&self) -> anyhow::Result<()> {
+        self.cluster.bash(
+            r#"cd "$(mktemp -d)"
+            kubectl -n kube-system get secret cloud-config -o jsonpath='{.data.cloud\.conf}' | base64 -d > cloud.conf
+            kubectl -n kube-system create secret generic openstack-cloud-config --from-file=cloud.conf && rm cloud.conf"#,
+        )
+    }
+
+    /// The last revision of the release that is upstream's chart.
+    fn their_revision(&self) -> anyhow::Result<String> {
+        let history = ["history", RELEASE, "--namespace", NAMESPACE, "--output", "json"];
+        let history: Value = serde_json::from_str(&self.cluster.helm(&history)?)?;
+        let revisions = history.as_array().context("no history")?.iter().rev();
+        let theirs = revisions
+            .filter(|revision| {
+                revision["chart"]
+                    .as_str()
+                    .is_some_and(|chart| chart.starts_with(CONTAINER))
+            })
+            .find_map(|revision| revision["revision"].as_u64());
+        Ok(theirs
+            .with_context(|| format!("no revision of upstream's chart: {history}"))?
+            .to_string())
     }
 
     /// Upstream's chart as it is. The chart that it depends on, which no Go module has, gives its

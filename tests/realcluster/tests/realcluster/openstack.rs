@@ -47,12 +47,19 @@ pub(crate) fn image(
 
 /// Starts the cloud beside the control plane, and puts its cloud config into a Secret.
 pub(crate) fn start_cloud(cluster: &Cluster) -> anyhow::Result<()> {
+    start_cloud_with(cluster, &[])
+}
+
+/// The same, with further arguments for the cloud.
+pub(crate) fn start_cloud_with(cluster: &Cluster, options: &[&str]) -> anyhow::Result<()> {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_cloud-of-a-cluster"));
     let config = cluster.folder().join("cloud.conf");
     let file = config.display().to_string();
     let listen = format!("{ADDRESS}:5000");
     let nodes = ["node-1=10.250.0.11", "node-2=10.250.0.12"];
-    cluster.spawn("cloud", program, &[&listen, &file, nodes[0], nodes[1]])?;
+    let mut arguments = options.to_vec();
+    arguments.extend([&*listen, &*file, nodes[0], nodes[1]]);
+    cluster.spawn("cloud", program, &arguments)?;
     wait_for(SOON, "cloud", || Ok(config.exists().then_some(())))?;
     let from = format!("--from-file=cloud.conf={file}");
     let create = ["create", "secret", "generic", "cloud-config", "--namespace", NAMESPACE, &from];

@@ -153,6 +153,10 @@ pub(crate) const GOPHERCLOUD: &str = "ccm-gophercloud-sequence";
 pub(crate) const PAUSE: &str = "pause";
 /// A small web server for pods, from `tests/control-plane/kubernetes/web`.
 pub(crate) const WEB: &str = "web";
+/// The name service of a real cluster, from `tests/control-plane/coredns`.
+pub(crate) const COREDNS: &str = "coredns";
+/// Kubernetes' own tests of a cloud's nodes, from `tests/control-plane/kubernetes-e2e/nodes`.
+pub(crate) const NODE_TESTS: &str = "kubernetes-node-tests";
 /// Prometheus' tool that judges alerts, from `tests/control-plane/promtool`.
 pub(crate) const PROMTOOL: &str = "promtool";
 

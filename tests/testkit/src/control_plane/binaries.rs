@@ -106,6 +106,11 @@ pub enum GoProgram {
     Pause,
     /// A web server for pods; see `tests/control-plane/kubernetes/web`.
     Web,
+    /// The name service of a real cluster; see `tests/control-plane/coredns`.
+    Coredns,
+    /// Kubernetes' own tests of a cloud's nodes, with a cloud that deletes machines; see
+    /// `tests/control-plane/kubernetes-e2e/nodes`.
+    NodeTests,
     /// Prometheus' tool that judges alerts, of the version that `tests/control-plane/promtool`
     /// pins; see [`promtool`](crate::promtool).
     Promtool,
@@ -133,6 +138,8 @@ impl GoProgram {
             Self::Gophercloud => assets::GOPHERCLOUD,
             Self::Pause => assets::PAUSE,
             Self::Web => assets::WEB,
+            Self::Coredns => assets::COREDNS,
+            Self::NodeTests => assets::NODE_TESTS,
             Self::Promtool => assets::PROMTOOL,
         }
     }

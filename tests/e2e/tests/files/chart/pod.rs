@@ -17,6 +17,7 @@ pub(crate) fn rendered() -> Vec<Case> {
         annotations_of_all_objects_are_on_all_and_an_objects_own_win,
         further_objects_are_rendered,
         the_test_checks_with_what_the_manager_has,
+        the_test_runs_where_the_manager_may,
         the_notes_find_nodes_with_several_taints,
         the_notes_name_a_leader_if_there_is_one_and_what_is_deprecated,
     ]
@@ -174,17 +175,47 @@ fn the_notes_find_nodes_with_several_taints() {
     assert!(path.contains(".metadata.name") && path.contains(".spec.taints[*].key"), "{path}");
 }
 
-/// Same image, arguments, account and files; and no Service or disruption budget counts the pod.
-fn the_test_checks_with_what_the_manager_has() {
-    let helm = Helm::find().unwrap();
+/// The pod of `helm test`.
+fn test_pod(helm: &Helm, set: &str) -> Value {
     let chart = chart().display().to_string();
-    let set = "provider=openstack,image.registry=r,cloudConfig.existingSecret.name=cloud-config,extraEnvFrom[0].secretRef.name=s";
     let file = "templates/tests/check.yaml";
     let test = helm
         .run(["template", RELEASE, &chart, "--set", set, "--show-only", file])
         .unwrap();
     let test = helm::objects(&test).unwrap();
-    let test = only(&test, "Pod").unwrap();
+    only(&test, "Pod").unwrap().clone()
+}
+
+/// On the manager's nodes, with the labels that policies look at; and its log can be read.
+fn the_test_runs_where_the_manager_may() {
+    let helm = Helm::find().unwrap();
+    let terms =
+        "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
+    let among = "affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution";
+    let set = format!(
+        "provider=mock,{terms}[0].matchExpressions[0].key=pool,{terms}[0].matchExpressions[0].operator=Exists,\
+         {among}[0].topologyKey=kubernetes.io/hostname,podLabels.team=cloud,podAnnotations.mesh=off"
+    );
+    let test = test_pod(&helm, &set);
+    let objects = helm.objects(&["--set", &set]).unwrap();
+    let pod = &workload(&objects)["spec"]["template"];
+    let affinity = &pod["spec"]["affinity"];
+    assert!(affinity["nodeAffinity"].is_object() && affinity["podAntiAffinity"].is_object());
+    // Beside the manager's pods it would not be started.
+    assert_eq!(test["spec"]["affinity"], json!({"nodeAffinity": affinity["nodeAffinity"]}));
+    assert_eq!(test["metadata"]["labels"]["team"], "cloud");
+    let annotations = &test["metadata"]["annotations"];
+    assert_eq!(annotations["mesh"], "off");
+    // Helm 3 reads the log after it has deleted what is to be deleted.
+    assert_eq!(annotations["helm.sh/hook-delete-policy"], "before-hook-creation");
+    assert!(test_pod(&helm, "provider=mock")["spec"]["affinity"].is_null());
+}
+
+/// Same image, arguments, account and files; and no Service or disruption budget counts the pod.
+fn the_test_checks_with_what_the_manager_has() {
+    let helm = Helm::find().unwrap();
+    let set = "provider=openstack,image.registry=r,cloudConfig.existingSecret.name=cloud-config,extraEnvFrom[0].secretRef.name=s";
+    let test = test_pod(&helm, set);
     let objects = helm.objects(&["--set", set]).unwrap();
     let workload = workload(&objects);
     let pod = &workload["spec"]["template"]["spec"];
