@@ -64,7 +64,7 @@ pub(super) fn allocate(
     }
     // Then create the port, or use the given one.
     let port = match &place.port {
-        Some(port) => adopt_port(state, ctx, port, words)?,
+        Some(port) => adopt_port(state, ctx, port, words, groups)?,
         None => {
             let first = FixedIpRequest {
                 subnet_id: Some(place.subnet.clone()),
@@ -274,14 +274,18 @@ fn additional(
     Ok(more)
 }
 
-/// Assigns an existing port to the load balancer.
+/// Assigns an existing port to the load balancer. Octavia's own driver takes the port's security groups
+/// off, in favour of its own (which this cloud does without) and those of the request, and never puts
+/// them back.
 fn adopt_port(
     state: &mut CloudState,
     ctx: &RequestContext,
     port: &str,
     words: &PortNames,
+    groups: Vec<String>,
 ) -> Result<Port, ApiError> {
     let request = PortUpdate {
+        security_groups: (words.owner == "Octavia").then_some(groups),
         device_id: Some(Some(words.device.clone())),
         device_owner: Some(Some(words.owner.to_owned())),
         ..PortUpdate::default()

@@ -238,8 +238,7 @@ impl<'a> Stage<'a> {
     async fn start(&mut self, program: &Path, flags: &[&str]) -> anyhow::Result<Ccm> {
         self.started += 1;
         let mut args: Vec<OsString> = FLAGS.map(OsString::from).into();
-        // Where they change ports of nodes, upstream loses changes if there are several.
-        let workers = if self.round == Round::Plain { 4 } else { 1 };
+        let workers = self.round.workers();
         args.push(format!("--concurrent-service-syncs={workers}").into());
         args.extend(flags.iter().map(Into::into));
         for (flag, file) in [("--cloud-config=", "cloud.conf"), ("--kubeconfig=", "kubeconfig")] {

@@ -96,6 +96,7 @@ fn a_port_that_was_there_stays() {
     let port = cloud
         .run(|state, ctx| ports::create(state, ctx, request))
         .unwrap();
+    assert_eq!(port.security_groups.len(), 1, "that of the project");
     let body = json!({"vip_port_id": port.id, "vip_subnet_id": null});
     let lb = cloud.post_lb(body.clone()).unwrap();
     assert_eq!(
@@ -122,6 +123,8 @@ fn a_port_that_was_there_stays() {
         .run(|state, ctx| ports::show(state, ctx, &port.id))
         .unwrap();
     assert_eq!((port.device_id.as_str(), port.device_owner.as_str()), ("", ""));
+    // Octavia took its groups off, as the real one does.
+    assert!(port.security_groups.is_empty(), "{port:?}");
 }
 
 /// A floating IP outlives the address that it was on.
