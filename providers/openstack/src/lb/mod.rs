@@ -156,6 +156,7 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
             udp: true,
             sctp: true,
             mixed_protocols: true,
+            ipv6: true,
             dual_stack: true,
             no_node_ports: false,
             load_balancer_ip: true,
