@@ -6,7 +6,7 @@
 //! is allowed before a quote, or at the end of a line that continues on the next one. `;` and `#`
 //! start a comment unless quoted. The meaning of the names is decided elsewhere.
 
-use std::fmt;
+use std::{fmt, path::Path};
 
 /// A parsed file: its sections in order.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -39,6 +39,21 @@ pub struct ConfigEntry {
     pub key: String,
     /// Value; `None` where there is no `=`.
     pub value: Option<String>,
+}
+
+/// Decodes the bytes of a file.
+///
+/// # Errors
+/// The line with the first byte that is not UTF-8.
+pub fn decode(bytes: Vec<u8>) -> Result<String, ConfigIssue> {
+    String::from_utf8(bytes).map_err(|error| {
+        // Count the lines before the invalid bytes.
+        let valid_len = error.utf8_error().valid_up_to();
+        let line = error.as_bytes()[..valid_len]
+            .split(|byte| *byte == b'\n')
+            .count();
+        ConfigIssue::syntax(line, "illegal UTF-8 encoding")
+    })
 }
 
 /// Parses a text. After a syntax error it continues with the next line.
@@ -94,6 +109,19 @@ pub struct ConfigIssue {
     pub location: Box<str>,
     /// The problem.
     pub message: Box<str>,
+}
+
+/// Formats one line per error, with the path of the file if there is one.
+pub fn format_issues(file: Option<&Path>, issues: &[ConfigIssue]) -> String {
+    let file = match file {
+        Some(file) => format!(" {}", file.display()),
+        None => String::new(),
+    };
+    let lines: Vec<String> = issues
+        .iter()
+        .map(|issue| format!("cloud config{file}: {issue}"))
+        .collect();
+    lines.join("\n")
 }
 
 impl ConfigIssue {

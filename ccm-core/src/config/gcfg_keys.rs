@@ -20,7 +20,7 @@
 //! assert!(key.apply(&mut global, 8, Some("perhaps")).unwrap_err().contains("failed to parse"));
 //! ```
 
-use std::time::Duration;
+use std::{fmt::Display, ops::RangeInclusive, str::FromStr, time::Duration};
 
 /// Parsed value of a key, and its position.
 #[derive(Clone, Debug)]
@@ -168,20 +168,29 @@ impl ConfigType for Option<Duration> {
     }
 }
 
+/// Parses a decimal number within a range.
+fn number_in<K, N>(value: Option<&str>, range: RangeInclusive<N>) -> Result<N, String>
+where
+    K: ConfigType,
+    N: FromStr + PartialOrd + Display,
+{
+    let value = required(value)?;
+    let number = value
+        .trim()
+        .parse()
+        .map_err(|_| parse_error::<K>(value, ""))?;
+    if !range.contains(&number) {
+        return Err(format!("must be between {} and {}", range.start(), range.end()));
+    }
+    Ok(number)
+}
+
 /// An optional rate.
 impl ConfigType for Option<f64> {
     const NAME: &str = "number";
 
     fn set(&mut self, value: Option<&str>) -> Result<(), String> {
-        let value = required(value)?;
-        let number = value
-            .trim()
-            .parse()
-            .map_err(|_| parse_error::<Self>(value, ""))?;
-        if !(0.001..=1000.0).contains(&number) {
-            return Err("must be between 0.001 and 1000".to_owned());
-        }
-        *self = Some(number);
+        *self = Some(number_in::<Self, f64>(value, 0.001..=1000.0)?);
         Ok(())
     }
 }
@@ -191,15 +200,7 @@ impl ConfigType for Option<u32> {
     const NAME: &str = "count";
 
     fn set(&mut self, value: Option<&str>) -> Result<(), String> {
-        let value = required(value)?;
-        let number = value
-            .trim()
-            .parse()
-            .map_err(|_| parse_error::<Self>(value, ""))?;
-        if !(1..=10_000).contains(&number) {
-            return Err("must be between 1 and 10000".to_owned());
-        }
-        *self = Some(number);
+        *self = Some(number_in::<Self, u32>(value, 1..=10_000)?);
         Ok(())
     }
 }

@@ -137,7 +137,8 @@ pub trait LoadBalancers: Send + Sync {
     async fn plan(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError>;
 }
 
-/// The features of a provider's load balancers. The default is TCP to node ports and nothing else.
+/// The features of a provider's load balancers. The default is TCP over IPv4 to node ports and nothing
+/// else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -152,6 +153,8 @@ pub struct LbSupport {
     pub sctp: bool,
     /// Ports of different protocols on one Service.
     pub mixed_protocols: bool,
+    /// IPv6 as the only address family.
+    pub ipv6: bool,
     /// Two address families.
     pub dual_stack: bool,
     /// Services without node ports.
@@ -194,6 +197,12 @@ impl LbSupport {
                 self.mixed_protocols,
                 "spec.ports",
                 "more than one protocol is not supported",
+            ),
+            (
+                families.len() == 1 && families.contains(&IpFamily::V6),
+                self.ipv6,
+                "spec.ipFamilies",
+                "address family IPv6 is not supported",
             ),
             (
                 families.len() > 1,

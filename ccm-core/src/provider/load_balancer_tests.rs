@@ -10,6 +10,7 @@ const EVERYTHING: LbSupport = LbSupport {
     udp: true,
     sctp: true,
     mixed_protocols: true,
+    ipv6: true,
     dual_stack: true,
     no_node_ports: true,
     load_balancer_ip: true,
@@ -108,6 +109,7 @@ fn every_wish_beyond_the_support_is_refused_by_its_field() {
     let cases = [
         ("spec.ports", ServiceView { ports: ports(&[Protocol::Udp]), ..service() }),
         ("spec.ports", ServiceView { ports: ports(&[Protocol::Sctp]), ..service() }),
+        ("spec.ipFamilies", ServiceView { ip_families: Box::new([IpFamily::V6]), ..service() }),
         (
             "spec.ipFamilies",
             ServiceView {

@@ -187,6 +187,7 @@ pub mod prelude;
 mod rate_limiter;
 pub mod rest;
 mod routes;
+mod shared_read;
 pub mod simple_instances;
 pub mod simple_load_balancers;
 pub mod simple_routes;
@@ -216,6 +217,7 @@ pub use mutation::{Mutation, MutationResponse};
 pub use operation::{EventSink, EventType, Op};
 pub use rate_limiter::{Rate, RateLimiter};
 pub use routes::{Route, RouteChange, RouteLimits, Routes, UNINITIALIZED_NODE_DELAY};
+pub use shared_read::SharedRead;
 pub(crate) use throttle::Throttle;
 
 use crate::{

@@ -11,7 +11,7 @@ pub use super::{
     LabelRequirement, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers, MetadataScope, Mutation,
     MutationResponse, NodeOwnership, NodeTarget, Op, OwnedObject, Owner, PlannedChange, PowerState,
     Progress, ProviderContext, Rate, RateLimiter, ReadMode, Route, RouteChange, RouteLimits,
-    Routes, SIMPLE_OPERATIONS, ServiceInterpretation, ServiceNotice, SourceRanges,
+    Routes, SIMPLE_OPERATIONS, ServiceInterpretation, ServiceNotice, SharedRead, SourceRanges,
     is_canonical_number,
     rest::{
         ErrorFormat, ErrorResponse, OperationFormat, OperationStatus, PageFormat, RestClient,

@@ -20,7 +20,8 @@ pub trait Routes: Send + Sync {
     /// names.
     ///
     /// Called at every reconcile. The framework creates a route that is missing from the list, and
-    /// deletes a listed route without a node if it is in the cluster's pod networks.
+    /// deletes a listed route without a node if it is in the cluster's pod networks. A route that is
+    /// still being created must not be listed, and one that is still being deleted must be.
     ///
     /// # Errors
     /// Must return an error if the list would be incomplete.

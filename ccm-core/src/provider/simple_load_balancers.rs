@@ -45,7 +45,7 @@ pub trait SimpleLoadBalancers: Send + Sync {
     type Settings: Clone + PartialEq + Hash + Send + Sync;
 
     /// Returns the features that the load balancers support. The result must not change. The
-    /// default is TCP with one address family and without source ranges.
+    /// default is TCP over IPv4 without source ranges.
     fn support(&self) -> LbSupport {
         LbSupport::default()
     }

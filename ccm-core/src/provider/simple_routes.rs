@@ -46,6 +46,11 @@ pub trait SimpleRoutes: Send + Sync {
     /// Lists the routes that belong to this cluster ([`Op::cluster_name`]), and no others: those
     /// that no node needs are deleted if they are in the cluster's pod networks.
     ///
+    /// A route that is still being created must not be listed: a listed route counts as created, and
+    /// its node as reachable. Until it is listed, the framework calls
+    /// [`create_route`](Self::create_route) again after each delay. A route that is still being
+    /// deleted must be listed, because its replacement may only be created after it.
+    ///
     /// # Errors
     /// Must return an error if the list would be incomplete.
     async fn list_routes(&self, op: &Op) -> Result<Vec<SimpleRoute>, CloudError>;

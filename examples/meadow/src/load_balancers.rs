@@ -72,6 +72,7 @@ impl SimpleLoadBalancers for Meadow {
             source_ranges: true,
             udp: true,
             mixed_protocols: true,
+            ipv6: false,
             ..LbSupport::default()
         }
     }
@@ -81,12 +82,6 @@ impl SimpleLoadBalancers for Meadow {
         let size = service.annotation(SIZE).unwrap_or("small");
         if !matches!(size, "small" | "large") {
             mistakes.push(FieldError::new(SIZE, format!("{size:?} is neither small nor large")));
-        }
-        if service.ip_families.contains(&IpFamily::V6) {
-            mistakes.push(FieldError::new(
-                "spec.ipFamilies",
-                "load balancers have IPv4 addresses only",
-            ));
         }
         let sources = SourceRanges::of(service).unwrap_or_else(|more| {
             mistakes.extend(more);

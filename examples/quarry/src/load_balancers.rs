@@ -75,17 +75,17 @@ impl From<LoadBalancer> for SimpleLoadBalancer<Settings> {
 impl SimpleLoadBalancers for Quarry {
     type Settings = Settings;
 
+    fn support(&self) -> LbSupport {
+        LbSupport { ipv6: false, ..LbSupport::default() }
+    }
+
     fn settings(&self, service: &ServiceView) -> Result<Settings, Vec<FieldError>> {
-        let mut mistakes = Vec::new();
         let kind = service.annotation(TYPE).unwrap_or("small");
         if !matches!(kind, "small" | "large") {
-            mistakes.push(FieldError::new(TYPE, format!("{kind:?} is neither small nor large")));
-        }
-        if service.ip_families.contains(&IpFamily::V6) {
-            mistakes.push(FieldError::new("spec.ipFamilies", "load balancers are IPv4 only"));
-        }
-        if !mistakes.is_empty() {
-            return Err(mistakes);
+            return Err(vec![FieldError::new(
+                TYPE,
+                format!("{kind:?} is neither small nor large"),
+            )]);
         }
         let listener = |port: &ServicePort| Listener {
             listen_port: port.port,

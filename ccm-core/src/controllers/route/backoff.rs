@@ -128,9 +128,14 @@ impl ChangeBackoff {
         self.0.get(key).is_some_and(|change| change.retry_at > now)
     }
 
+    /// Returns the change if its last attempt failed or is pending.
+    pub(crate) fn get(&self, key: &ChangeKey) -> Option<&UnfinishedChange> {
+        self.0.get(key)
+    }
+
     /// Returns true if the change is pending, and not for so long that it counts as failed.
     pub(crate) fn is_pending(&self, key: &ChangeKey, now: Duration) -> bool {
-        self.0.get(key).is_some_and(|change| change.is_pending(now))
+        self.get(key).is_some_and(|change| change.is_pending(now))
     }
 
     /// Returns the time at which the first change is to be retried, which may be over.

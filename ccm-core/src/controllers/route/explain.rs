@@ -14,11 +14,11 @@ use crate::{
     config::controller_names::{NODE_IPAM, NODE_ROUTE},
     explain::{
         AttemptRecord, Cause, ExplainTime, ExplainedCause, Explainer, FailedRoute, NodeExplanation,
-        RoutePass, RoutesExplanation, api_attempt, cloud_attempt, cloud_cause,
+        RoutePass, RoutesExplanation, cloud_attempt, cloud_cause,
     },
     k8s::NodeView,
-    provider::{CloudError, CloudProvider, ErrorKind, NodeOwnership},
-    runtime::{api::ApiError, cache::Cache},
+    provider::{CloudProvider, ErrorKind, NodeOwnership},
+    runtime::cache::Cache,
 };
 
 /// The results of the last reconciles, for explanations alone. Only what went wrong has an entry.
@@ -60,16 +60,6 @@ impl RouteHistory {
                 .push(FailedRouteRecord { change: change.clone(), attempt: attempt.clone() });
         }
     }
-}
-
-/// Creates the record of routes that could not be listed.
-pub(super) fn failed_routes(error: &CloudError) -> AttemptRecord {
-    cloud_attempt("list routes", error)
-}
-
-/// Creates the record of nodes that could not be listed to confirm deletions of routes.
-pub(super) fn failed_nodes(error: &ApiError) -> AttemptRecord {
-    api_attempt("list nodes", error)
 }
 
 /// Returns the cause for which the cloud did not create a route. A node without addresses is often

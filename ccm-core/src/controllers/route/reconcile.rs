@@ -14,7 +14,7 @@ use super::{
     RouteController,
     apply::ChangeResult,
     backoff::{ChangeBackoff, ChangeKey, ChangeOutcome},
-    explain::{failed_nodes, failed_routes, route_cause},
+    explain::route_cause,
     metrics::{SyncOutcome, SyncTrigger},
     observe::ClusterNodes,
     plan::{self, CreateResult, PlanInput, RejectReason, RoutePlan},
@@ -23,7 +23,7 @@ use super::{
 use crate::{
     config,
     error::chain,
-    explain::AttemptRecord,
+    explain::{AttemptRecord, api_attempt, cloud_attempt},
     k8s::NodeView,
     provider::{CloudError, ErrorKind, EventType, Progress, Route, RouteChange},
     runtime::{events::ObjectRef, work_queue::Backoff},
@@ -117,8 +117,8 @@ impl RouteSyncError {
     /// Returns the record of the failure, for explanations.
     fn attempt(&self) -> AttemptRecord {
         match self {
-            Self::Routes(error) => failed_routes(error),
-            Self::Nodes(error) => failed_nodes(error),
+            Self::Routes(error) => cloud_attempt("list routes", error),
+            Self::Nodes(error) => api_attempt("list nodes", error),
         }
     }
 }
@@ -353,27 +353,27 @@ impl RouteController {
                 RouteChange::Create { node, destination } => ChangeKey::create(node, *destination),
                 RouteChange::Delete(route) => ChangeKey::delete(route),
             };
+            let mut event_reason = None;
             match result {
                 Some(Ok(Progress::Done)) => state.failures.record_success(&key),
                 Some(Ok(Progress::Pending { after, reason })) => {
-                    let event_reason =
-                        state
-                            .failures
-                            .record_pending(key.clone(), *after, reason, now);
-                    let outcome = ChangeOutcome::Pending { since: now, reason: reason.clone() };
-                    self.report_failure(change, &outcome, *duration, event_reason);
+                    event_reason = state
+                        .failures
+                        .record_pending(key.clone(), *after, reason, now);
                 }
                 Some(Err(error)) => {
                     failures += 1;
                     last_error = Some(error);
-                    let event_reason = state.failures.record_failure(key.clone(), error, now);
-                    let outcome = ChangeOutcome::Failed(error.clone());
-                    self.report_failure(change, &outcome, *duration, event_reason);
+                    event_reason = state.failures.record_failure(key.clone(), error, now);
                 }
                 // The change was not sent, so retry it as soon as the cloud may be called again.
                 None => state.schedule.retry = Some(Instant::now()),
             }
-            let is_pending = state.failures.is_pending(&key, now);
+            let unfinished = state.failures.get(&key);
+            if let (Some(_), Some(unfinished)) = (result, unfinished) {
+                self.report_unfinished(change, &unfinished.outcome, *duration, event_reason);
+            }
+            let is_pending = unfinished.is_some_and(|unfinished| unfinished.is_pending(now));
             match change {
                 RouteChange::Create { node, destination } => {
                     let create_result = match result {
@@ -415,7 +415,7 @@ impl RouteController {
 
     /// Logs a creation that failed or is pending, and emits the event if one is due. Failed
     /// deletions are only part of the summary.
-    fn report_failure(
+    fn report_unfinished(
         &self,
         change: &RouteChange,
         outcome: &ChangeOutcome,

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     k8s::{NodeFields, NodeView},
     percent::encode,
-    runtime::encoding::{CachedObject, Decoder},
+    runtime::encoding::{CachedObject, Decoder, Page},
 };
 
 /// The number of Nodes in one page of a list, as in client-go.
@@ -102,17 +102,9 @@ impl ApiClient {
         is_match: impl Fn(&T) -> bool,
     ) -> Result<T, ApiError> {
         let path = format!("{collection}?fieldSelector=metadata.name%3D{}", encode(name));
-        let response = self
-            .send(ApiRequest::get(path).accept(ACCEPT_OBJECT))
-            .await?;
-        let page = decoder
-            .page(response.encoding, &response.body)
-            .map_err(|e| response.decode_error(e))?;
-        if let Some(malformed) = page.malformed.into_iter().next() {
-            return Err(response.decode_error(malformed.error));
-        }
+        let (page, request) = self.read_page(path, decoder).await?;
         page.items.into_iter().find(is_match).ok_or_else(|| {
-            let request = RequestInfo { name: Some(name.into()), ..response.request };
+            let request = RequestInfo { name: Some(name.into()), ..request };
             ApiError::local(ApiErrorKind::NotFound, request, "there is no such object")
         })
     }
@@ -129,15 +121,7 @@ impl ApiClient {
         let mut nodes = Vec::new();
         let mut path = format!("{}?limit={PAGE_SIZE}", NodeView::PATH);
         loop {
-            let response = self
-                .send(ApiRequest::get(path).accept(ACCEPT_OBJECT))
-                .await?;
-            let page = decoder
-                .page(response.encoding, &response.body)
-                .map_err(|e| response.decode_error(e))?;
-            if let Some(malformed) = page.malformed.into_iter().next() {
-                return Err(response.decode_error(malformed.error));
-            }
+            let (page, _) = self.read_page(path, &decoder).await?;
             nodes.extend(page.items);
             if page.r#continue.is_empty() {
                 return Ok(nodes);
@@ -147,6 +131,24 @@ impl ApiClient {
                 NodeView::PATH,
                 encode(&page.r#continue)
             );
+        }
+    }
+
+    /// Reads one page of a list, all of whose objects must be readable. Also returns the request.
+    async fn read_page<T: CachedObject>(
+        &self,
+        path: String,
+        decoder: &Decoder<T>,
+    ) -> Result<(Page<T>, RequestInfo), ApiError> {
+        let response = self
+            .send(ApiRequest::get(path).accept(ACCEPT_OBJECT))
+            .await?;
+        let mut page = decoder
+            .page(response.encoding, &response.body)
+            .map_err(|e| response.decode_error(e))?;
+        match page.malformed.pop() {
+            Some(malformed) => Err(response.decode_error(malformed.error)),
+            None => Ok((page, response.request)),
         }
     }
 

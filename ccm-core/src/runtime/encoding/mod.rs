@@ -8,6 +8,7 @@ pub(in crate::runtime) mod service;
 
 use http::HeaderValue;
 
+pub(crate) use decode::Page;
 pub use decode::{CachedObject, DecodeError, Decoder};
 
 /// Body encoding of an answer.

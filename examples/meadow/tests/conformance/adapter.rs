@@ -3,14 +3,12 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, anyhow};
-use bytes::Bytes;
 use ccm_core::provider::prelude::*;
 use ccm_meadow::{Config, Meadow};
 use ccm_testkit::conformance::{
-    AllowedSources, CallCount, CloudLoadBalancer, CloudRoute, FaultyCloud, InjectedCallFault,
-    InjectedFault, InstanceCloud, LoadBalancerCloud, RouteCloud,
+    AllowedSources, CallScript, CloudLoadBalancer, CloudRoute, FaultyCloud, InstanceCloud,
+    LoadBalancerCloud, MutantTransport, RouteCloud, ScriptedRest, TransportMutant,
 };
-use http::{Request, Response};
 use ipnet::IpNet;
 use serde_json::json;
 
@@ -21,7 +19,8 @@ const SIZE: &str = "meadow.example/size";
 /// A cloud, the way to it, and how much of it the kit tries.
 #[derive(Clone)]
 pub(crate) struct MeadowAdapter {
-    pub(crate) cloud: Cloud,
+    cloud: Cloud,
+    script: CallScript,
     transport: Arc<dyn Transport>,
     url: String,
     /// Whether the cloud shares the kit's clock; otherwise it is asked at fewer points and cannot
@@ -31,24 +30,15 @@ pub(crate) struct MeadowAdapter {
     activation: Duration,
 }
 
-/// Requests that never leave the process.
-struct InProcess(Cloud);
-
-#[async_trait]
-impl Transport for InProcess {
-    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, CloudError> {
-        Ok(self.0.answer(request).await)
-    }
-}
-
 impl MeadowAdapter {
     /// Sets up a cloud with pages of this many.
     pub(crate) fn new(page: usize) -> Self {
         let cloud = Cloud::new(page);
-        let transport = Arc::new(InProcess(cloud.clone()));
+        let rest = ScriptedRest::new(cloud.clone());
         Self {
             cloud,
-            transport,
+            script: rest.script().clone(),
+            transport: Arc::new(rest),
             url: "https://api.meadow.example".to_owned(),
             in_process: true,
             activation: Duration::ZERO,
@@ -62,10 +52,16 @@ impl MeadowAdapter {
         self
     }
 
-    /// Uses a cloud that listens elsewhere.
-    pub(crate) fn over(cloud: Cloud, url: String, transport: Arc<dyn Transport>) -> Self {
+    /// Uses a cloud that listens elsewhere, and follows this script.
+    pub(crate) fn over(
+        cloud: Cloud,
+        script: CallScript,
+        url: String,
+        transport: Arc<dyn Transport>,
+    ) -> Self {
         Self {
             cloud,
+            script,
             transport,
             url,
             in_process: false,
@@ -73,12 +69,9 @@ impl MeadowAdapter {
         }
     }
 
-    /// Has requests go another way.
-    pub(crate) fn by_way_of<T: Transport + 'static>(
-        mut self,
-        way: impl FnOnce(Arc<dyn Transport>) -> Arc<T>,
-    ) -> Self {
-        self.transport = way(self.transport);
+    /// Makes a mistake on the way to the cloud.
+    pub(crate) fn with_mutant(mut self, mutant: impl TransportMutant) -> Self {
+        self.transport = Arc::new(MutantTransport::new(self.transport, mutant));
         self
     }
 
@@ -131,24 +124,12 @@ impl InstanceCloud for MeadowAdapter {
         Ok(())
     }
 
-    async fn inject(&self, fault: InjectedFault) -> anyhow::Result<bool> {
-        self.cloud
-            .calls
-            .start(Some(InjectedCallFault::fail(1, fault).lasting()));
-        Ok(true)
+    fn call_script(&self) -> Option<&CallScript> {
+        Some(&self.script)
     }
 
     async fn slow_down(&self, latency: Duration) -> anyhow::Result<bool> {
         FaultyCloud::slow_down(self, latency).await
-    }
-
-    async fn restore(&self) -> anyhow::Result<()> {
-        self.cloud.calls.reset();
-        Ok(())
-    }
-
-    async fn calls(&self) -> anyhow::Result<u64> {
-        Ok(self.cloud.calls.tally().calls())
     }
 
     async fn fingerprint(&self) -> anyhow::Result<String> {
@@ -192,18 +173,13 @@ impl FaultyCloud for MeadowAdapter {
         Ok(())
     }
 
-    async fn script(&self, trouble: Option<InjectedCallFault>) -> anyhow::Result<()> {
-        self.cloud.calls.start(trouble);
-        Ok(())
-    }
-
-    async fn call_count(&self) -> anyhow::Result<CallCount> {
-        Ok(self.cloud.calls.tally())
+    fn call_script(&self) -> Option<&CallScript> {
+        Some(&self.script)
     }
 
     async fn slow_down(&self, latency: Duration) -> anyhow::Result<bool> {
         if self.in_process {
-            self.cloud.calls.slow_down(latency);
+            self.script.slow_down(latency);
         }
         Ok(self.in_process)
     }
@@ -219,7 +195,7 @@ impl FaultyCloud for MeadowAdapter {
     async fn reset(&self) -> anyhow::Result<()> {
         *self.cloud.world.lock() =
             MeadowState { activation: self.activation, ..MeadowState::default() };
-        self.cloud.calls.reset();
+        self.script.reset();
         Ok(())
     }
 }

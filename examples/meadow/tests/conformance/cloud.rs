@@ -20,8 +20,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use ccm_testkit::conformance::{CallFaultKind, CallScript, InjectedFault};
-use http::{Method, Request, Response, StatusCode, header};
+use ccm_testkit::conformance::{InjectedFault, SimulatedApi, json_response};
+use http::{HeaderValue, Request, Response, header};
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -105,54 +105,41 @@ pub(crate) struct MeadowState {
 #[derive(Clone)]
 pub(crate) struct Cloud {
     pub(crate) world: Arc<Mutex<MeadowState>>,
-    pub(crate) calls: CallScript,
     page: usize,
 }
 
 /// Status, code and message of a request that fails.
 type ApiRejection = (u16, &'static str, String);
 
+impl SimulatedApi for Cloud {
+    fn respond(&self, request: &Request<Bytes>) -> Response<Bytes> {
+        match self.carry_out(request) {
+            Ok((status, body)) => response(status, &body),
+            Err(rejection) => error(rejection),
+        }
+    }
+
+    fn fault_response(&self, fault: InjectedFault) -> Response<Bytes> {
+        let (status, code) = match fault {
+            InjectedFault::Denied => (403, "forbidden"),
+            InjectedFault::Invalid => (422, "invalid"),
+            InjectedFault::Transient => (500, "internal"),
+            InjectedFault::Throttled(_) => (429, "throttled"),
+        };
+        let mut response = error((status, code, "as the script says".to_owned()));
+        if let InjectedFault::Throttled(after) = fault {
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, after.as_secs().into());
+        }
+        response
+    }
+}
+
 impl Cloud {
     /// Makes an empty cloud that lists this many things on a page.
     pub(crate) fn new(page: usize) -> Self {
-        Self { world: Arc::default(), calls: CallScript::default(), page }
-    }
-
-    /// Answers a request.
-    pub(crate) async fn answer(&self, request: Request<Bytes>) -> Response<Bytes> {
-        let writes = request.method() != Method::GET;
-        let spoilt = match self
-            .calls
-            .around(writes, async { self.carry_out(&request) })
-            .await
-        {
-            Ok(Ok((status, body))) => return respond(status, &body),
-            Ok(Err((status, code, message))) => {
-                return respond(status, &json!({"code": code, "message": message}));
-            }
-            Err(spoilt) => spoilt,
-        };
-        let error =
-            |status, code| respond(status, &json!({"code": code, "message": "as the script says"}));
-        match spoilt {
-            CallFaultKind::Fails(InjectedFault::Denied) => error(403, "forbidden"),
-            CallFaultKind::Fails(InjectedFault::Invalid) => error(422, "invalid"),
-            CallFaultKind::Fails(InjectedFault::Transient) => error(500, "internal"),
-            CallFaultKind::Fails(InjectedFault::Throttled(after)) => {
-                let mut response = error(429, "throttled");
-                response
-                    .headers_mut()
-                    .insert(header::RETRY_AFTER, after.as_secs().into());
-                response
-            }
-            // As a gateway in front of the cloud says it.
-            CallFaultKind::AnswerLost => {
-                let page = Response::builder()
-                    .status(StatusCode::BAD_GATEWAY)
-                    .body("<html>Bad Gateway</html>".into());
-                page.unwrap()
-            }
-        }
+        Self { world: Arc::default(), page }
     }
 
     fn carry_out(&self, request: &Request<Bytes>) -> Result<(u16, Value), ApiRejection> {
@@ -403,15 +390,13 @@ fn page(all: &[Value], path: &str, query: &str, size: usize) -> Value {
     json!({"items": items, "next": more})
 }
 
-fn respond(status: u16, body: &Value) -> Response<Bytes> {
-    let body = if body.is_null() {
-        Bytes::new()
-    } else {
-        body.to_string().into()
-    };
-    Response::builder()
-        .status(status)
-        .header("x-request-id", "req-1")
-        .body(body)
-        .unwrap()
+fn error((status, code, message): ApiRejection) -> Response<Bytes> {
+    response(status, &json!({"code": code, "message": message}))
+}
+
+fn response(status: u16, body: &Value) -> Response<Bytes> {
+    let mut response = json_response(status, body).unwrap();
+    let id = HeaderValue::from_static("req-1");
+    response.headers_mut().insert("x-request-id", id);
+    response
 }

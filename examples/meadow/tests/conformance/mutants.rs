@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ccm_core::provider::prelude::*;
-use ccm_testkit::conformance::{check_instances, check_load_balancers, check_routes};
-use http::{Request, Response, StatusCode, header};
+use ccm_testkit::conformance::{
+    TransportMutant, check_instances, check_load_balancers, check_routes, edit_json,
+};
+use http::{Request, Response, StatusCode, header, request::Parts};
 use serde_json::{Value, json};
 
 use crate::{FEW, MANY, adapter::MeadowAdapter, cloud::TOKEN};
@@ -60,58 +62,6 @@ impl Mistake {
         ),
     ];
 
-    /// What becomes of a request.
-    fn asked(self, request: Request<Bytes>) -> Request<Bytes> {
-        let (head, body) = request.into_parts();
-        let made = head.method == Method::POST;
-        let body = match self {
-            Self::ForgetsCluster if made => edited(&body, |new| new["cluster"] = Value::Null),
-            Self::AdmitsEverybody if made => {
-                edited(&body, |new| new["sources"] = json!(["0.0.0.0/0"]))
-            }
-            _ => body,
-        };
-        Request::from_parts(head, body)
-    }
-
-    /// What becomes of the answer to a request.
-    fn heard(self, request: &Sent, response: Response<Bytes>) -> Response<Bytes> {
-        let (mut head, body) = response.into_parts();
-        let body = match self {
-            Self::FirstPageOnly if request.reads => {
-                edited(&body, |page| page["next"] = Value::Null)
-            }
-            Self::ErrorIsAbsence if request.reads && head.status.is_server_error() => {
-                let (status, body) = if request.path.contains("/instances/") {
-                    (StatusCode::NOT_FOUND, json!({"code": "not_found", "message": ""}))
-                } else {
-                    (StatusCode::OK, json!({"items": []}))
-                };
-                head.status = status;
-                Bytes::from(body.to_string())
-            }
-            Self::ForgetsPause => {
-                head.headers.remove(header::RETRY_AFTER);
-                body
-            }
-            Self::TellsToken if !head.status.is_success() => edited(&body, |error| {
-                error["message"] = format!("refused: {}, Bearer {TOKEN}", request.path).into();
-            }),
-            // As if the answer were not looked at.
-            Self::ForgetsCluster if !request.reads => {
-                edited(&body, |made| made["cluster"] = "conformance".into())
-            }
-            _ if request.widened => edited(&body, |page| {
-                self.claim(request, page);
-                if let Some(next) = page["next"].as_str() {
-                    page["next"] = format!("{next}&{}", request.labels).into();
-                }
-            }),
-            _ => body,
-        };
-        Response::from_parts(head, body)
-    }
-
     /// Labels what is listed as the provider would.
     fn claim(self, request: &Sent, page: &mut Value) {
         let (cluster, uid) = (request.label("cluster"), request.label("uid"));
@@ -126,13 +76,60 @@ impl Mistake {
     }
 }
 
-fn edited(body: &Bytes, edit: impl FnOnce(&mut Value)) -> Bytes {
-    match serde_json::from_slice(body) {
-        Ok(mut json) => {
-            edit(&mut json);
-            Bytes::from(json.to_string())
+impl TransportMutant for Mistake {
+    fn edit_request(&self, request: Request<Bytes>) -> Request<Bytes> {
+        let (mut head, body) = request.into_parts();
+        let made = head.method == Method::POST;
+        let body = match self {
+            Self::ForgetsCluster if made => edit_json(&body, |new| new["cluster"] = Value::Null),
+            Self::AdmitsEverybody if made => {
+                edit_json(&body, |new| new["sources"] = json!(["0.0.0.0/0"]))
+            }
+            _ => body,
+        };
+        let sent = Sent::new(*self, &head);
+        if sent.widened {
+            head.uri = format!("{}?{}", sent.path, sent.page).parse().unwrap();
         }
-        Err(_) => body.clone(),
+        Request::from_parts(head, body)
+    }
+
+    fn edit_response(&self, sent: &Parts, response: Response<Bytes>) -> Response<Bytes> {
+        let request = &Sent::new(*self, sent);
+        let (mut head, body) = response.into_parts();
+        let body = match self {
+            Self::FirstPageOnly if request.reads => {
+                edit_json(&body, |page| page["next"] = Value::Null)
+            }
+            Self::ErrorIsAbsence if request.reads && head.status.is_server_error() => {
+                let (status, body) = if request.path.contains("/instances/") {
+                    (StatusCode::NOT_FOUND, json!({"code": "not_found", "message": ""}))
+                } else {
+                    (StatusCode::OK, json!({"items": []}))
+                };
+                head.status = status;
+                Bytes::from(body.to_string())
+            }
+            Self::ForgetsPause => {
+                head.headers.remove(header::RETRY_AFTER);
+                body
+            }
+            Self::TellsToken if !head.status.is_success() => edit_json(&body, |error| {
+                error["message"] = format!("refused: {}, Bearer {TOKEN}", request.path).into();
+            }),
+            // As if the answer were not looked at.
+            Self::ForgetsCluster if !request.reads => {
+                edit_json(&body, |made| made["cluster"] = "conformance".into())
+            }
+            _ if request.widened => edit_json(&body, |page| {
+                self.claim(request, page);
+                if let Some(next) = page["next"].as_str() {
+                    page["next"] = format!("{next}&{}", request.labels).into();
+                }
+            }),
+            _ => body,
+        };
+        Response::from_parts(head, body)
     }
 }
 
@@ -140,6 +137,8 @@ fn edited(body: &Bytes, edit: impl FnOnce(&mut Value)) -> Bytes {
 struct Sent {
     reads: bool,
     path: String,
+    /// `after=key`, or nothing for the first page.
+    page: String,
     /// `key=value` for each label.
     labels: String,
     /// Whether it was asked for whatever the labels.
@@ -147,6 +146,30 @@ struct Sent {
 }
 
 impl Sent {
+    fn new(mistake: Mistake, request: &Parts) -> Self {
+        let uri = request.uri.to_string();
+        let (path, query) = uri.split_once('?').unwrap_or((&uri, ""));
+        let (page, labels): (Vec<_>, Vec<_>) = query
+            .split('&')
+            .partition(|pair| pair.starts_with("after="));
+        let reads = request.method == Method::GET;
+        let widened = reads
+            && match mistake {
+                Mistake::AllClusters => true,
+                Mistake::TakesByName => labels
+                    .iter()
+                    .any(|label| label.starts_with("uid=") && label.len() > 4),
+                _ => false,
+            };
+        Self {
+            reads,
+            path: path.to_owned(),
+            page: page.concat(),
+            labels: labels.join("&"),
+            widened,
+        }
+    }
+
     fn label(&self, key: &str) -> &str {
         let pairs = self
             .labels
@@ -156,43 +179,6 @@ impl Sent {
             .into_iter()
             .find(|(name, _)| *name == key)
             .map_or("", |(_, value)| value)
-    }
-}
-
-/// The way to Meadow of a provider with a mistake in it.
-struct FaultyTransport {
-    inner: Arc<dyn Transport>,
-    mistake: Mistake,
-}
-
-#[async_trait]
-impl Transport for FaultyTransport {
-    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, CloudError> {
-        let uri = request.uri().to_string();
-        let (path, query) = uri.split_once('?').unwrap_or((&uri, ""));
-        let (page, labels): (Vec<_>, Vec<_>) = query
-            .split('&')
-            .partition(|pair| pair.starts_with("after="));
-        let reads = request.method() == Method::GET;
-        let widened = reads
-            && match self.mistake {
-                Mistake::AllClusters => true,
-                Mistake::TakesByName => labels
-                    .iter()
-                    .any(|label| label.starts_with("uid=") && label.len() > 4),
-                _ => false,
-            };
-        let sent = Sent {
-            reads,
-            path: path.to_owned(),
-            labels: labels.join("&"),
-            widened,
-        };
-        let mut request = self.mistake.asked(request);
-        if widened {
-            *request.uri_mut() = format!("{path}?{}", page.concat()).parse().unwrap();
-        }
-        Ok(self.mistake.heard(&sent, self.inner.send(request).await?))
     }
 }
 
@@ -254,8 +240,7 @@ impl LoadBalancers for Hasty {
 async fn the_kit_names_the_rule_that_each_mistake_breaks() {
     let mut wrong = Vec::new();
     for (mistake, suite, page, rules) in Mistake::ALL {
-        let stage = MeadowAdapter::new(page)
-            .by_way_of(|inner| Arc::new(FaultyTransport { inner, mistake }));
+        let stage = MeadowAdapter::new(page).with_mutant(mistake);
         let made = stage.clone();
         let make = move || {
             let provider = made.provider().map(|provider| match mistake {

@@ -9,7 +9,9 @@ use std::{future::Future, sync::Arc};
 use axum::{Router, body::Body};
 use bytes::Bytes;
 use ccm_core::provider::{prelude::*, rest::Https};
-use ccm_testkit::conformance::{Report, check_instances, check_load_balancers, check_routes};
+use ccm_testkit::conformance::{
+    Report, ScriptedRest, check_instances, check_load_balancers, check_routes,
+};
 use http::{Request, Response};
 use tokio::{
     net::TcpListener,
@@ -33,14 +35,13 @@ impl Transport for Wire {
     }
 }
 
-async fn serve(cloud: Cloud, listener: TcpListener) {
+async fn serve(rest: ScriptedRest<Cloud>, listener: TcpListener) {
     let answer = move |request: Request<Body>| {
-        let cloud = cloud.clone();
+        let rest = rest.clone();
         async move {
             let (head, body) = request.into_parts();
             let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
-            cloud
-                .answer(Request::from_parts(head, body))
+            rest.answer(Request::from_parts(head, body))
                 .await
                 .map(Body::from)
         }
@@ -54,9 +55,11 @@ async fn serve(cloud: Cloud, listener: TcpListener) {
 fn run<F: Future<Output = Report>>(page: usize, suite: impl FnOnce(MeadowAdapter) -> F) {
     let real = Runtime::new().unwrap();
     let cloud = Cloud::new(page);
+    let rest = ScriptedRest::new(cloud.clone());
+    let script = rest.script().clone();
     let listener = real.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
-    let server = real.spawn(serve(cloud.clone(), listener));
+    let server = real.spawn(serve(rest, listener));
     let wire = Wire {
         https: Https::new("meadow-tests").unwrap(),
         real: real.handle().clone(),
@@ -67,7 +70,8 @@ fn run<F: Future<Output = Report>>(page: usize, suite: impl FnOnce(MeadowAdapter
         .max_blocking_threads(1)
         .build()
         .unwrap();
-    let report = paused.block_on(suite(MeadowAdapter::over(cloud, url, Arc::new(wire))));
+    let adapter = MeadowAdapter::over(cloud, script, url, Arc::new(wire));
+    let report = paused.block_on(suite(adapter));
     drop(paused);
     server.abort();
     assert!(report.passed(), "{report}");

@@ -7,14 +7,12 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow};
-use bytes::Bytes;
 use ccm_core::provider::prelude::*;
 use ccm_quarry::{Config, Quarry};
 use ccm_testkit::conformance::{
-    AllowedSources, CallCount, CloudLoadBalancer, CloudRoute, FaultyCloud, InjectedCallFault,
-    InjectedFault, InstanceCloud, LoadBalancerCloud, RouteCloud,
+    AllowedSources, CallScript, CloudLoadBalancer, CloudRoute, FaultyCloud, InstanceCloud,
+    LoadBalancerCloud, MutantTransport, RouteCloud, ScriptedRest, TransportMutant,
 };
-use http::{Request, Response};
 use ipnet::IpNet;
 use serde_json::json;
 
@@ -29,28 +27,24 @@ const COMPLETION: Duration = Duration::from_millis(400);
 /// A cloud and the way to it.
 #[derive(Clone)]
 pub(crate) struct QuarryAdapter {
-    pub(crate) cloud: Cloud,
+    cloud: Cloud,
+    script: CallScript,
     transport: Arc<dyn Transport>,
     /// The time that actions take, unless a rule asks for another.
     completion: Duration,
-}
-
-/// Requests that never leave the process.
-struct InProcess(Cloud);
-
-#[async_trait]
-impl Transport for InProcess {
-    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, CloudError> {
-        Ok(self.0.answer(request).await)
-    }
 }
 
 impl QuarryAdapter {
     /// Sets up a cloud with pages of this many.
     pub(crate) fn new(page: usize) -> Self {
         let cloud = Cloud::new(page);
-        let transport = Arc::new(InProcess(cloud.clone()));
-        let adapter = Self { cloud, transport, completion: COMPLETION };
+        let rest = ScriptedRest::new(cloud.clone());
+        let adapter = Self {
+            cloud,
+            script: rest.script().clone(),
+            transport: Arc::new(rest),
+            completion: COMPLETION,
+        };
         adapter.empty();
         adapter
     }
@@ -62,12 +56,9 @@ impl QuarryAdapter {
         self
     }
 
-    /// Has requests go another way.
-    pub(crate) fn by_way_of<T: Transport + 'static>(
-        mut self,
-        way: impl FnOnce(Arc<dyn Transport>) -> Arc<T>,
-    ) -> Self {
-        self.transport = way(self.transport);
+    /// Makes a mistake on the way to the cloud.
+    pub(crate) fn with_mutant(mut self, mutant: impl TransportMutant) -> Self {
+        self.transport = Arc::new(MutantTransport::new(self.transport, mutant));
         self
     }
 
@@ -137,24 +128,8 @@ impl InstanceCloud for QuarryAdapter {
         Ok(())
     }
 
-    async fn inject(&self, fault: InjectedFault) -> anyhow::Result<bool> {
-        self.cloud
-            .calls
-            .start(Some(InjectedCallFault::fail(1, fault).lasting()));
-        Ok(true)
-    }
-
-    async fn slow_down(&self, latency: Duration) -> anyhow::Result<bool> {
-        FaultyCloud::slow_down(self, latency).await
-    }
-
-    async fn restore(&self) -> anyhow::Result<()> {
-        self.cloud.calls.reset();
-        Ok(())
-    }
-
-    async fn calls(&self) -> anyhow::Result<u64> {
-        Ok(self.cloud.calls.tally().calls())
+    fn call_script(&self) -> Option<&CallScript> {
+        Some(&self.script)
     }
 
     async fn fingerprint(&self) -> anyhow::Result<String> {
@@ -192,18 +167,8 @@ impl FaultyCloud for QuarryAdapter {
         Ok(())
     }
 
-    async fn script(&self, fault: Option<InjectedCallFault>) -> anyhow::Result<()> {
-        self.cloud.calls.start(fault);
-        Ok(())
-    }
-
-    async fn call_count(&self) -> anyhow::Result<CallCount> {
-        Ok(self.cloud.calls.tally())
-    }
-
-    async fn slow_down(&self, latency: Duration) -> anyhow::Result<bool> {
-        self.cloud.calls.slow_down(latency);
-        Ok(true)
+    fn call_script(&self) -> Option<&CallScript> {
+        Some(&self.script)
     }
 
     async fn complete_after(&self, time: Duration) -> anyhow::Result<bool> {
@@ -227,7 +192,7 @@ impl FaultyCloud for QuarryAdapter {
 
     async fn reset(&self) -> anyhow::Result<()> {
         self.empty();
-        self.cloud.calls.reset();
+        self.script.reset();
         Ok(())
     }
 }

@@ -13,8 +13,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use ccm_testkit::conformance::{CallFaultKind, CallScript, InjectedFault};
-use http::{Method, Request, Response, StatusCode};
+use ccm_testkit::conformance::{InjectedFault, SimulatedApi, json_response};
+use http::{Request, Response};
 use ipnet::Ipv4Net;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -94,7 +94,6 @@ pub(crate) struct QuarryState {
 #[derive(Clone)]
 pub(crate) struct Cloud {
     world: Arc<Mutex<QuarryState>>,
-    pub(crate) calls: CallScript,
     page: usize,
 }
 
@@ -102,10 +101,35 @@ pub(crate) struct Cloud {
 type ApiRejection = (u16, &'static str, String);
 type ApiResult = Result<(u16, Value), ApiRejection>;
 
+impl SimulatedApi for Cloud {
+    fn respond(&self, request: &Request<Bytes>) -> Response<Bytes> {
+        match self.carry_out(request) {
+            Ok((status, body)) => json_response(status, &body).unwrap(),
+            Err(rejection) => error(rejection),
+        }
+    }
+
+    fn fault_response(&self, fault: InjectedFault) -> Response<Bytes> {
+        let (status, code) = match fault {
+            InjectedFault::Denied => (403, "forbidden"),
+            InjectedFault::Invalid => (422, "invalid_input"),
+            InjectedFault::Transient => (503, "unavailable"),
+            InjectedFault::Throttled(_) => (429, "rate_limit_exceeded"),
+        };
+        let mut response = error((status, code, "scripted".to_owned()));
+        if let InjectedFault::Throttled(after) = fault {
+            response
+                .headers_mut()
+                .insert("RateLimit-Reset", after.as_secs().into());
+        }
+        response
+    }
+}
+
 impl Cloud {
     /// Makes an empty cloud that lists this many things on a page.
     pub(crate) fn new(page: usize) -> Self {
-        Self { world: Arc::default(), calls: CallScript::default(), page }
+        Self { world: Arc::default(), page }
     }
 
     /// Looks at the world, or changes it.
@@ -113,40 +137,6 @@ impl Cloud {
         let mut world = self.world.lock();
         world.complete_actions();
         look(&mut world)
-    }
-
-    /// Answers a request.
-    pub(crate) async fn answer(&self, request: Request<Bytes>) -> Response<Bytes> {
-        let writes = request.method() != Method::GET;
-        let error = |status: u16, code: &str, message: &str| {
-            respond(status, &json!({"error": {"code": code, "message": message}}))
-        };
-        let spoilt = match self
-            .calls
-            .around(writes, async { self.carry_out(&request) })
-            .await
-        {
-            Ok(Ok((status, body))) => return respond(status, &body),
-            Ok(Err((status, code, message))) => return error(status, code, &message),
-            Err(spoilt) => spoilt,
-        };
-        match spoilt {
-            CallFaultKind::Fails(InjectedFault::Denied) => error(403, "forbidden", "scripted"),
-            CallFaultKind::Fails(InjectedFault::Invalid) => error(422, "invalid_input", "scripted"),
-            CallFaultKind::Fails(InjectedFault::Transient) => error(503, "unavailable", "scripted"),
-            CallFaultKind::Fails(InjectedFault::Throttled(after)) => {
-                let mut response = error(429, "rate_limit_exceeded", "scripted");
-                response
-                    .headers_mut()
-                    .insert("RateLimit-Reset", after.as_secs().into());
-                response
-            }
-            // As a gateway in front of the cloud says it.
-            CallFaultKind::AnswerLost => Response::builder()
-                .status(StatusCode::BAD_GATEWAY)
-                .body("<html>Bad Gateway</html>".into())
-                .unwrap(),
-        }
     }
 
     fn carry_out(&self, request: &Request<Bytes>) -> ApiResult {
@@ -585,11 +575,7 @@ fn absent(what: &str, id: u64) -> ApiRejection {
     (404, "not_found", format!("there is no {what} {id}"))
 }
 
-fn respond(status: u16, body: &Value) -> Response<Bytes> {
-    let body = if body.is_null() {
-        Bytes::new()
-    } else {
-        body.to_string().into()
-    };
-    Response::builder().status(status).body(body).unwrap()
+fn error((status, code, message): ApiRejection) -> Response<Bytes> {
+    let body = json!({"error": {"code": code, "message": message}});
+    json_response(status, &body).unwrap()
 }

@@ -8,8 +8,10 @@ use std::sync::{
 
 use bytes::Bytes;
 use ccm_core::{provider::prelude::*, write_gate::WriteGate};
-use ccm_testkit::conformance::{FaultyCloud, check_load_balancers, check_routes};
-use http::{Request, Response};
+use ccm_testkit::conformance::{
+    FaultyCloud, TransportMutant, check_load_balancers, check_routes, edit_json,
+};
+use http::{Response, request::Parts};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -64,26 +66,9 @@ impl Mistake {
     }
 }
 
-/// The way to Quarry of a provider with a mistake in it.
-struct FaultyTransport {
-    inner: Arc<dyn Transport>,
-    mistake: Mistake,
-}
-
-#[async_trait]
-impl Transport for FaultyTransport {
-    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, CloudError> {
-        let path = request.uri().path().to_owned();
-        let (head, body) = self.inner.send(request).await?.into_parts();
-        let body = match serde_json::from_slice(&body) {
-            Ok(mut answer) => {
-                self.mistake.edit(&path, &mut answer);
-                Bytes::from(answer.to_string())
-            }
-            // Some answers have no body, and a gateway's page is no JSON.
-            Err(_) => body,
-        };
-        Ok(Response::from_parts(head, body))
+impl TransportMutant for Mistake {
+    fn edit_response(&self, sent: &Parts, response: Response<Bytes>) -> Response<Bytes> {
+        response.map(|body| edit_json(&body, |answer| self.edit(sent.uri.path(), answer)))
     }
 }
 
@@ -94,7 +79,7 @@ async fn the_kit_names_the_rule_that_each_mistake_breaks() {
         let page = if suite == "routes" { MANY } else { FEW };
         let stage = QuarryAdapter::new(page)
             .completing_at_once()
-            .by_way_of(|inner| Arc::new(FaultyTransport { inner, mistake }));
+            .with_mutant(mistake);
         let made = stage.clone();
         let make = move || std::future::ready(made.provider());
         let report = match suite {
@@ -112,26 +97,21 @@ async fn the_kit_names_the_rule_that_each_mistake_breaks() {
 /// Loses the only server from every other listing, as if another server had been deleted between two
 /// pages.
 struct ShiftedPages {
-    inner: Arc<dyn Transport>,
     listings: AtomicUsize,
     /// One listing of so many is complete; 0 if none is.
     complete: usize,
 }
 
-#[async_trait]
-impl Transport for ShiftedPages {
-    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, CloudError> {
-        let is_listing = request.uri().path() == "/v1/servers";
-        let (head, mut body) = self.inner.send(request).await?.into_parts();
-        if is_listing {
-            let listing = self.listings.fetch_add(1, Ordering::Relaxed) + 1;
-            if !listing.is_multiple_of(self.complete) {
-                let mut answer: Value = serde_json::from_slice(&body).unwrap();
-                answer["servers"] = json!([]);
-                body = answer.to_string().into();
-            }
+impl TransportMutant for ShiftedPages {
+    fn edit_response(&self, sent: &Parts, response: Response<Bytes>) -> Response<Bytes> {
+        if sent.uri.path() != "/v1/servers" {
+            return response;
         }
-        Ok(Response::from_parts(head, body))
+        let listing = self.listings.fetch_add(1, Ordering::Relaxed) + 1;
+        if listing.is_multiple_of(self.complete) {
+            return response;
+        }
+        response.map(|body| edit_json(&body, |answer| answer["servers"] = json!([])))
     }
 }
 
@@ -148,9 +128,7 @@ async fn a_server_that_one_listing_lacks_keeps_its_route() {
         let provider = stage.provider().unwrap();
         let created = provider.routes().unwrap().apply(&op, &[change]).await;
         assert!(matches!(created[..], [Ok(Progress::Done)]), "{created:?}");
-        let shifted = stage.by_way_of(|inner| {
-            Arc::new(ShiftedPages { inner, listings: AtomicUsize::new(0), complete })
-        });
+        let shifted = stage.with_mutant(ShiftedPages { listings: AtomicUsize::new(0), complete });
         let provider = shifted.provider().unwrap();
         let routes = provider.routes().unwrap().list(&op, &[node]).await.unwrap();
         let listed: Vec<_> = routes.iter().map(|route| route.blackhole).collect();

@@ -1,8 +1,9 @@
 //! Errors of a configuration.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub use ccm_core::config::gcfg::ConfigIssue;
+use ccm_core::config::gcfg::format_issues;
 
 /// Error of loading a configuration.
 #[derive(Debug, thiserror::Error)]
@@ -33,17 +34,4 @@ impl ConfigErrors {
             Self::Invalid { issues, .. } => issues,
         }
     }
-}
-
-/// Formats one line per error.
-fn format_issues(file: Option<&Path>, issues: &[ConfigIssue]) -> String {
-    let file = match file {
-        Some(file) => format!(" {}", file.display()),
-        None => String::new(),
-    };
-    let lines: Vec<String> = issues
-        .iter()
-        .map(|issue| format!("cloud config{file}: {issue}"))
-        .collect();
-    lines.join("\n")
 }

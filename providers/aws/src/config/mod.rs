@@ -40,16 +40,9 @@ use crate::api::{RouteTableId, SecurityGroupId, SubnetId, VpcId};
 pub fn load(file: &Path) -> Result<Settings, ConfigErrors> {
     let bytes = std::fs::read(file)
         .map_err(|source| ConfigErrors::Unreadable { file: file.to_owned(), source })?;
-    let parsed = match String::from_utf8(bytes) {
+    let parsed = match gcfg::decode(bytes) {
         Ok(text) => parse_and_validate(&text),
-        Err(error) => {
-            // Count the lines before the invalid bytes.
-            let valid_len = error.utf8_error().valid_up_to();
-            let line = error.as_bytes()[..valid_len]
-                .split(|byte| *byte == b'\n')
-                .count();
-            Err(vec![ConfigIssue::syntax(line, "illegal UTF-8 encoding")])
-        }
+        Err(issue) => Err(vec![issue]),
     };
     parsed.map_err(|issues| ConfigErrors::Invalid { file: Some(file.to_owned()), issues })
 }

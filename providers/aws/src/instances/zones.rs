@@ -2,13 +2,12 @@
 //! and their types for load balancers.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
 
-use ccm_core::provider::Op;
-use tokio::{sync::Mutex, time::Instant};
+use ccm_core::provider::{Op, SharedRead};
 
 use crate::{
     api::{
@@ -19,26 +18,17 @@ use crate::{
 };
 
 /// Maximum age of the cached zones.
-const TTL: Duration = Duration::from_secs(24 * 3600);
-/// Time after which a zone that AWS did not list is requested again. Short, because the zone may
-/// just have been enabled, and its nodes are not initialized until it is known.
-const UNKNOWN_ZONE_TTL: Duration = Duration::from_secs(300);
+const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
+/// Maximum age of cached zones that lack a zone. Short, because the zone may just have been enabled,
+/// and its nodes are not initialized until it is known.
+const MAX_AGE_IF_MISSING: Duration = Duration::from_secs(60);
 
 /// Cache of the region's zones. They are read once per day, and again for an unknown zone.
 #[derive(Default)]
-pub struct Zones(Mutex<ZoneCache>);
+pub struct Zones(SharedRead<ZonesByName>);
 
 /// Zones by name.
-pub type ByName = Arc<BTreeMap<Box<str>, AvailabilityZone>>;
-
-#[derive(Default)]
-struct ZoneCache {
-    zones: ByName,
-    /// Time of the request that returned the zones; `None` before the first request.
-    requested_at: Option<Instant>,
-    /// Requested zones that AWS did not list, with the time of the request.
-    unlisted: HashMap<Arc<str>, Instant>,
-}
+pub type ZonesByName = BTreeMap<Box<str>, AvailabilityZone>;
 
 impl Zones {
     /// Returns the IDs of zones by name. Zones that AWS does not list are missing.
@@ -51,9 +41,6 @@ impl Zones {
         client: &Client,
         zones: &BTreeSet<Arc<str>>,
     ) -> Result<BTreeMap<Arc<str>, Arc<str>>, AwsError> {
-        if zones.is_empty() {
-            return Ok(BTreeMap::new());
-        }
         let cached_zones = self.get_covering(op, client, zones).await?;
         let mut ids = BTreeMap::new();
         for name in zones {
@@ -66,8 +53,8 @@ impl Zones {
         Ok(ids)
     }
 
-    /// Returns all zones of the region. Queries AWS first if the cache is too old or lacks one of
-    /// `zones`.
+    /// Returns all zones of the region, or those that are cached if `zones` is empty. Queries AWS
+    /// first if the cache is too old or lacks one of `zones`.
     ///
     /// # Errors
     /// Returns AWS' error if the cache does not contain all of `zones`.
@@ -76,64 +63,30 @@ impl Zones {
         op: &Op,
         client: &Client,
         zones: &BTreeSet<Arc<str>>,
-    ) -> Result<ByName, AwsError> {
-        // Held during the call, so that concurrent callers that need the same zone share one call.
-        let mut cache = op.wait_shared(self.0.lock()).await;
-        if zones.is_empty() || cache.covers(zones) {
-            return Ok(cache.zones.clone());
+    ) -> Result<Arc<ZonesByName>, AwsError> {
+        if zones.is_empty() {
+            return Ok(self.0.cached(Duration::MAX).unwrap_or_default());
         }
-        let requested_at = Instant::now();
-        match client.read(op, DescribeAvailabilityZones).await {
-            Ok(listed) => cache.store(listed, zones, requested_at),
-            // Old data that has all zones is sufficient, because a zone's ID and type do not
-            // change.
-            Err(error) if zones.iter().all(|zone| cache.contains(zone)) => {
-                tracing::debug!(error = %error, "failed to refresh the zones; using the cached ones");
-            }
-            Err(error) => return Err(error),
+        let has_all =
+            |cached: &Arc<ZonesByName>| zones.iter().all(|zone| cached.contains_key(&**zone));
+        if let Some(cached) = self.0.cached(MAX_AGE).filter(has_all) {
+            return Ok(cached);
         }
-        Ok(cache.zones.clone())
+        let read = client.read(op, DescribeAvailabilityZones);
+        let read = async { Ok(read.await?.into_iter().map(by_name).collect()) };
+        let error = match self.0.get(op, MAX_AGE_IF_MISSING, read).await {
+            Ok(listed) => return Ok(listed),
+            Err(error) => error,
+        };
+        // Old data that has all zones is sufficient, because a zone's ID and type do not change.
+        let Some(cached) = self.0.cached(Duration::MAX).filter(has_all) else {
+            return Err(error);
+        };
+        tracing::debug!(error = %error, "failed to refresh the zones; using the cached ones");
+        Ok(cached)
     }
 }
 
-impl ZoneCache {
-    /// Returns true if the cache is fresh and knows for each of these zones whether it is listed.
-    fn covers(&self, zones: &BTreeSet<Arc<str>>) -> bool {
-        self.requested_at.is_some_and(|at| at.elapsed() < TTL)
-            && zones
-                .iter()
-                .all(|zone| self.contains(zone) || self.is_unlisted(zone))
-    }
-
-    fn contains(&self, zone: &str) -> bool {
-        self.zones.contains_key(zone)
-    }
-
-    /// Returns true if AWS was recently asked for this zone and did not list it.
-    fn is_unlisted(&self, zone: &str) -> bool {
-        let unlisted_at = self.unlisted.get(zone);
-        unlisted_at.is_some_and(|at| at.elapsed() < UNKNOWN_ZONE_TTL)
-    }
-
-    /// Replaces the cached zones with the listed ones, and records which `requested` zones are
-    /// missing.
-    fn store(
-        &mut self,
-        listed: Vec<AvailabilityZone>,
-        requested: &BTreeSet<Arc<str>>,
-        requested_at: Instant,
-    ) {
-        let by_name: BTreeMap<_, _> = listed
-            .into_iter()
-            .map(|zone| (zone.name.clone(), zone))
-            .collect();
-        self.zones = Arc::new(by_name);
-        self.requested_at = Some(requested_at);
-        self.unlisted.clear();
-        for zone in requested {
-            if !self.contains(zone) {
-                self.unlisted.insert(zone.clone(), requested_at);
-            }
-        }
-    }
+fn by_name(zone: AvailabilityZone) -> (Box<str>, AvailabilityZone) {
+    (zone.name.clone(), zone)
 }

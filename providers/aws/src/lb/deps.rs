@@ -16,7 +16,10 @@ use crate::{
     },
     instances::{Instance, InstanceCache},
     lb::{
-        observe::{listing::ListingCache, vpc::VpcCache},
+        observe::{
+            listing::ListingCache,
+            vpc::{self, VpcCache},
+        },
         targets::interfaces::InterfaceCache,
     },
     scope::Scope,
@@ -91,9 +94,9 @@ impl LoadBalancerDeps {
         op: &Op,
         ids: &[SubnetId],
     ) -> Result<Vec<Subnet>, CloudError> {
-        let mut vpc = self.vpc.view(op, false).await?;
+        let mut vpc = self.vpc.view(op, vpc::MAX_AGE).await?;
         if ids.iter().any(|id| vpc.subnet(id).is_none()) {
-            vpc = self.vpc.view(op, true).await?;
+            vpc = self.vpc.view(op, Duration::ZERO).await?;
         }
         let found = ids.iter().filter_map(|id| vpc.subnet(id));
         Ok(found.cloned().collect())

@@ -130,6 +130,7 @@ impl LoadBalancers for NetworkLoadBalancers {
             udp: true,
             sctp: false,
             mixed_protocols: true,
+            ipv6: true,
             dual_stack: true,
             no_node_ports: true,
             load_balancer_ip: true,

@@ -334,7 +334,7 @@ async fn an_outage_of_half_an_hour_costs_few_calls_and_is_made_up_for() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_not_supported_is_refused_by_name_and_nothing_is_opened() {
-    let off = "features: {udp: false, sctp: false, mixedProtocols: false, dualStack: false, noNodePorts: false, \
+    let off = "features: {udp: false, sctp: false, mixedProtocols: false, ipv6: false, dualStack: false, noNodePorts: false, \
                loadBalancerIP: false, clientIPAffinity: false, sourceRanges: false}\n";
     let world = TestCluster::with(off);
     let _ccm = world.start(&[SERVICE[0], "--orphan-report-period=0"]);

@@ -1,8 +1,8 @@
 //! Errors in a configuration.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use ccm_core::config::gcfg::ConfigIssue;
+use ccm_core::config::gcfg::{ConfigIssue, format_issues};
 
 /// An error that makes a configuration unusable.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +19,7 @@ pub enum ConfigErrors {
         source: std::io::Error,
     },
     /// Errors in the text, in its order, one per line.
-    #[error("{}", lines(file.as_deref(), issues))]
+    #[error("{}", format_issues(file.as_deref(), issues))]
     Invalid {
         /// The file, if the text is from one.
         file: Option<PathBuf>,
@@ -36,15 +36,4 @@ impl ConfigErrors {
             Self::Invalid { issues, .. } => issues,
         }
     }
-}
-
-fn lines(file: Option<&Path>, issues: &[ConfigIssue]) -> String {
-    let file = file
-        .map(|file| format!(" {}", file.display()))
-        .unwrap_or_default();
-    let lines: Vec<String> = issues
-        .iter()
-        .map(|issue| format!("cloud config{file}: {issue}"))
-        .collect();
-    lines.join("\n")
 }

@@ -49,15 +49,9 @@ pub fn load(file: Option<&Path>, environment: &Environment) -> Result<Settings, 
     let file = file.ok_or(ConfigErrors::NoFile)?;
     let bytes = std::fs::read(file)
         .map_err(|source| ConfigErrors::Unreadable { file: file.to_owned(), source })?;
-    let parsed = match String::from_utf8(bytes) {
+    let parsed = match gcfg::decode(bytes) {
         Ok(text) => read_settings(&text, environment),
-        Err(error) => {
-            let valid = error.utf8_error().valid_up_to();
-            let line = error.as_bytes()[..valid]
-                .split(|byte| *byte == b'\n')
-                .count();
-            Err(vec![ConfigIssue::syntax(line, "illegal UTF-8 encoding")])
-        }
+        Err(issue) => Err(vec![issue]),
     };
     let mut settings =
         parsed.map_err(|issues| ConfigErrors::Invalid { file: Some(file.to_owned()), issues })?;

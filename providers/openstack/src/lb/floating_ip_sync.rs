@@ -1,11 +1,9 @@
 //! Attaches, creates and removes the floating IP of a load balancer.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
-use ccm_core::provider::{CloudError, EventType, PlannedChange};
+use ccm_core::provider::{CloudError, EventType, PlannedChange, SharedRead};
 use openstack_api::neutron::{FloatingIpCreate, FloatingIpUpdate};
-use parking_lot::Mutex;
-use tokio::time::Instant;
 
 use super::{
     api::Api,
@@ -27,21 +25,20 @@ use crate::{
 /// Maximum number of plans in one sync. The longest sequence reads the floating IP again, looks up
 /// an address, attaches it and confirms that.
 const MAX_ATTEMPTS: usize = 5;
-/// TTL of the external network that was found.
-const NETWORK_CACHE_TTL: std::time::Duration = std::time::Duration::from_secs(600);
+/// Maximum age of the external network that was found.
+const MAX_NETWORK_AGE: Duration = Duration::from_secs(600);
 
 /// Reason for the creation of a floating IP, for logs and dry runs.
 const CREATE_REASON: &str = "the Service has none";
 
-/// Cache of the external network that was found, for clouds where none is configured.
-#[derive(Debug, Default)]
-pub(super) struct ExternalNetworkCache(Mutex<Option<(Instant, String)>>);
+/// The ID of the external network that was found, for clouds where none is configured.
+pub(super) type ExternalNetwork = SharedRead<Option<Box<str>>>;
 
 /// Syncs the floating IP of one load balancer.
 pub(super) struct FloatingIpSync<'a> {
     pub(super) api: Api<'a>,
     pub(super) cluster: &'a str,
-    pub(super) networks: &'a ExternalNetworkCache,
+    pub(super) external_network: &'a ExternalNetwork,
     pub(super) desired: &'a DesiredLoadBalancer,
     pub(super) observed: &'a ObservedLoadBalancer,
     pub(super) ownership: &'a ServiceOwnership,
@@ -191,23 +188,29 @@ impl FloatingIpSync<'_> {
             .find(|found| found.floating_ip_address == Some(address)))
     }
 
-    /// Returns the network that floating IPs come from. If none is configured, finds the first
-    /// external network with an IPv4 subnet. Returns `None` if the cloud has none.
-    async fn external_network(&self) -> Result<Option<String>, CloudError> {
+    /// Returns the network that floating IPs come from: the configured one, or else the external
+    /// network that was found. Returns `None` if the cloud has none.
+    async fn external_network(&self) -> Result<Option<Box<str>>, CloudError> {
         if let Some(configured) = &self.desired.floating_ip.network {
-            return Ok(Some(configured.to_string()));
+            return Ok(Some(configured.clone()));
         }
-        let cached = self.networks.0.lock().clone();
-        if let Some((found_at, network)) = cached
-            && found_at.elapsed() < NETWORK_CACHE_TTL
-        {
-            return Ok(Some(network));
+        let found = self
+            .external_network
+            .get(self.api.op, MAX_NETWORK_AGE, self.find_external_network())
+            .await?;
+        if found.is_none() {
+            // Look again for the next Service.
+            self.external_network.invalidate();
         }
+        Ok(Option::clone(&found))
+    }
+
+    /// Finds the first external network with an IPv4 subnet.
+    async fn find_external_network(&self) -> Result<Option<Box<str>>, CloudError> {
         let networks = self.api.networks(&[("router:external", "true")]).await?;
         for network in &networks.rows {
             if network.external && !network.subnets.is_empty() && self.serves_ipv4(network).await? {
-                *self.networks.0.lock() = Some((Instant::now(), network.id.clone()));
-                return Ok(Some(network.id.clone()));
+                return Ok(Some(network.id.as_str().into()));
             }
         }
         // A network that cannot be read may be the one.

@@ -2,6 +2,7 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
+use anyhow::Context as _;
 use parking_lot::Mutex;
 
 use super::{CallCount, CallFaultKind, InjectedCallFault};
@@ -76,6 +77,14 @@ impl CallScript {
         wait(latency).await;
         answer
     }
+}
+
+/// Returns the adapter's script.
+///
+/// # Errors
+/// Fails if the adapter has none, and so must implement the method that calls this.
+pub(super) fn required_script(script: Option<&CallScript>) -> anyhow::Result<&CallScript> {
+    script.context("the adapter implements neither this method nor call_script")
 }
 
 /// Sleeps for `latency`. Zero adds no await point, because rules interrupt calls at each of them.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ccm_core::k8s::NodeView;
 
-use super::{InjectedFault, Limits};
+use super::{CallScript, InjectedFault, Limits, call_script::required_script};
 
 /// A cloud whose calls can be counted and made to fail one by one.
 ///
@@ -22,17 +22,32 @@ pub trait FaultyCloud: Send + Sync + 'static {
     /// Deletes an instance. Succeeds if it does not exist.
     async fn remove_node(&self, name: &str) -> anyhow::Result<()>;
 
+    /// Returns the script that all calls follow, if there is one. It implements
+    /// [`script`](Self::script), [`call_count`](Self::call_count) and
+    /// [`slow_down`](Self::slow_down). The default is `None`.
+    fn call_script(&self) -> Option<&CallScript> {
+        None
+    }
+
     /// Resets the call count to zero and injects `fault` into the following calls. Replaces an
     /// earlier script.
-    async fn script(&self, fault: Option<InjectedCallFault>) -> anyhow::Result<()>;
+    async fn script(&self, fault: Option<InjectedCallFault>) -> anyhow::Result<()> {
+        required_script(self.call_script())?.start(fault);
+        Ok(())
+    }
 
     /// Returns the number of calls since the last [`script`](Self::script).
-    async fn call_count(&self) -> anyhow::Result<CallCount>;
+    async fn call_count(&self) -> anyhow::Result<CallCount> {
+        Ok(required_script(self.call_script())?.tally())
+    }
 
     /// Delays every call by `latency` before its effect and again before its answer. Zero removes
     /// the delay. Returns `false` if the adapter cannot; rules about calls in flight are then not
     /// checked.
-    async fn slow_down(&self, latency: Duration) -> anyhow::Result<bool>;
+    async fn slow_down(&self, latency: Duration) -> anyhow::Result<bool> {
+        required_script(self.call_script())?.slow_down(latency);
+        Ok(true)
+    }
 
     /// Makes the cloud complete each change that it accepts only after `time`, and show the earlier
     /// state until then. Zero ends this. Returns `false`, the default, if the cloud's changes always

@@ -4,7 +4,9 @@
 //! inventory) and [`check_routes`]. Each runs a provider against a scriptable cloud, checks a list
 //! of rules and returns a [`Report`]. Provider authors write an async constructor of the provider,
 //! and adapters that inspect and change the cloud behind it: [`InstanceCloud`] for instances,
-//! [`FaultyCloud`] with [`LoadBalancerCloud`] or [`RouteCloud`] for the other two.
+//! [`FaultyCloud`] with [`LoadBalancerCloud`] or [`RouteCloud`] for the other two. If all requests
+//! pass one [`CallScript`], as those to a simulated REST cloud do through [`ScriptedRest`], an
+//! adapter returns the script, and has nothing else to do about faults and call counts.
 //!
 //! ```no_run
 //! # use std::sync::Arc;
@@ -47,6 +49,7 @@ mod report;
 mod routes;
 mod rule;
 pub mod runner;
+mod simulated_rest;
 mod syntax;
 mod time_limit;
 
@@ -60,6 +63,7 @@ use ccm_core::{
 use futures::future::BoxFuture;
 
 pub use call_script::CallScript;
+use call_script::required_script;
 pub use faults::{CallCount, CallFaultKind, FaultyCloud, InjectedCallFault};
 pub use instances::INSTANCE_RULES;
 pub use load_balancers::{
@@ -69,6 +73,9 @@ pub use progress::SuiteProgress;
 pub use report::{Case, Outcome, Report};
 pub use routes::{CloudRoute, ROUTE_RULES, RouteCloud};
 pub use rule::Rule;
+pub use simulated_rest::{
+    MutantTransport, ScriptedRest, SimulatedApi, TransportMutant, edit_json, json_response,
+};
 pub use time_limit::Limits;
 
 /// Changes the cloud behind the provider under test.
@@ -100,13 +107,27 @@ pub trait InstanceCloud: Send + Sync + 'static {
         NodeView::named(name)
     }
 
+    /// Returns the script that all calls follow, if there is one. It implements
+    /// [`inject`](Self::inject), [`slow_down`](Self::slow_down), [`restore`](Self::restore) and
+    /// [`calls`](Self::calls). The default is `None`.
+    fn call_script(&self) -> Option<&CallScript> {
+        None
+    }
+
     /// Makes all calls about instances fail until [`restore`](Self::restore). Returns `false` if
     /// the adapter cannot inject this fault.
-    async fn inject(&self, fault: InjectedFault) -> anyhow::Result<bool>;
+    async fn inject(&self, fault: InjectedFault) -> anyhow::Result<bool> {
+        required_script(self.call_script())?
+            .start(Some(InjectedCallFault::fail(1, fault).lasting()));
+        Ok(true)
+    }
 
     /// Delays every answer of the cloud by `latency` until [`restore`](Self::restore). Returns
     /// `false` if the adapter cannot.
-    async fn slow_down(&self, latency: Duration) -> anyhow::Result<bool>;
+    async fn slow_down(&self, latency: Duration) -> anyhow::Result<bool> {
+        required_script(self.call_script())?.slow_down(latency);
+        Ok(true)
+    }
 
     /// Returns true if the cloud's throttling errors carry a retry delay. If they do not, the rule
     /// `retry-after` is not checked.
@@ -138,10 +159,15 @@ pub trait InstanceCloud: Send + Sync + 'static {
     }
 
     /// Removes injected faults and delays.
-    async fn restore(&self) -> anyhow::Result<()>;
+    async fn restore(&self) -> anyhow::Result<()> {
+        required_script(self.call_script())?.reset();
+        Ok(())
+    }
 
     /// Returns the number of calls about instances that the cloud has received.
-    async fn calls(&self) -> anyhow::Result<u64>;
+    async fn calls(&self) -> anyhow::Result<u64> {
+        Ok(required_script(self.call_script())?.tally().calls())
+    }
 
     /// Returns a text that changes when anything in the cloud changes, except call counts.
     async fn fingerprint(&self) -> anyhow::Result<String>;

@@ -12,7 +12,7 @@ use crate::{
     config::controller_names::SERVICE_LB,
     controllers::service::{
         ServiceController,
-        plan::{AfterDelete, PlanInput, ServiceAction, ServiceSyncState, plan},
+        plan::{AfterDelete, ServiceAction, ServiceSyncState},
         sync_error::{ServiceOperation, ServiceSyncError},
     },
     k8s::{ServiceView, well_known},
@@ -157,16 +157,7 @@ impl ServiceController {
         if let Some(service) = self.service_to_serve(&sync) {
             interpreted = Some(self.interpret(&mut sync, service).await?);
         }
-        let action = plan(PlanInput {
-            service: sync.service.as_deref(),
-            state: &sync.state,
-            fields: &self.fields,
-            desired: interpreted
-                .as_ref()
-                .map(|interpreted| &interpreted.desired_state),
-            node_sync_scheduled: false,
-            now: self.now(),
-        });
+        let action = self.plan_action(&sync, interpreted.as_ref(), false);
         let desired = interpreted.and_then(|interpreted| interpreted.load_balancer);
         Ok(PlannedSync { sync, action, desired })
     }

@@ -132,17 +132,9 @@ impl ServiceController {
             interpreted = Some(self.interpret(sync, service).await?);
         }
         // Plan an action.
-        let action = plan(PlanInput {
-            service: sync.service.as_deref(),
-            state: &sync.state,
-            fields: &self.fields,
-            desired: interpreted
-                .as_ref()
-                .map(|interpreted| &interpreted.desired_state),
-            node_sync_scheduled: matches!(sync.state.backend_kind, Some(BackendKind::Nodes(_)))
-                && self.is_node_sync_scheduled(&sync.key),
-            now: self.now(),
-        });
+        let node_sync_scheduled = matches!(sync.state.backend_kind, Some(BackendKind::Nodes(_)))
+            && self.is_node_sync_scheduled(&sync.key);
+        let action = self.plan_action(sync, interpreted.as_ref(), node_sync_scheduled);
         tracing::trace!(service = %sync.key, ?action, "service planned");
         // Apply it. Its reason is recorded with each change in the cloud.
         sync.reason = action.reason(&sync.state);
@@ -150,6 +142,22 @@ impl ServiceController {
             record_reason(sync.reason);
         }
         self.apply(sync, action, interpreted).await
+    }
+
+    fn plan_action(
+        &self,
+        sync: &ServiceSync,
+        interpreted: Option<&InterpretedService>,
+        node_sync_scheduled: bool,
+    ) -> ServiceAction {
+        plan(PlanInput {
+            service: sync.service.as_deref(),
+            state: &sync.state,
+            fields: &self.fields,
+            desired: interpreted.map(|interpreted| &interpreted.desired_state),
+            node_sync_scheduled,
+            now: self.now(),
+        })
     }
 
     async fn apply(

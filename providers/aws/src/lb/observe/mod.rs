@@ -1,7 +1,6 @@
 //! Reads the observed state of a Service, with as few requests as possible.
 
 pub(in crate::lb) mod access_denied;
-pub(in crate::lb) mod cached;
 pub(in crate::lb) mod listing;
 pub(super) mod observed;
 pub(super) mod vpc;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use ccm_core::provider::{CloudError, ErrorKind, Op};
+use ccm_core::provider::{CloudError, ErrorKind, Op, SharedRead};
 use ipnet::IpNet;
 
 use crate::{
@@ -10,14 +10,13 @@ use crate::{
         AwsError, Filter, SubnetId,
         ec2::{DescribeRouteTables, DescribeSubnets, DescribeVpcs, RouteTable, Subnet},
     },
-    instances::zones::{self, Zones},
-    lb::observe::cached::SharedRead,
+    instances::zones::{Zones, ZonesByName},
     scope::Scope,
 };
 
 /// Maximum age of cached subnets and route tables. They are changed by hand, and read again when
 /// AWS rejects one.
-const MAX_AGE: Duration = Duration::from_secs(300);
+pub(in crate::lb) const MAX_AGE: Duration = Duration::from_secs(300);
 
 /// The subnets, route tables and zones of the VPC at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,7 +26,7 @@ pub struct VpcSnapshot {
     /// Route tables of the VPC.
     pub tables: Vec<RouteTable>,
     /// Zones of the region, by name.
-    pub zones: zones::ByName,
+    pub zones: Arc<ZonesByName>,
 }
 
 impl VpcSnapshot {
@@ -48,19 +47,26 @@ pub(crate) struct VpcCache {
 impl VpcCache {
     /// Creates an empty cache.
     pub(crate) fn new(scope: Scope, zones: Arc<Zones>) -> Self {
-        let view = SharedRead::new(MAX_AGE);
-        let networks = SharedRead::new(MAX_AGE);
-        Self { scope, view, networks, zones }
+        Self {
+            scope,
+            view: SharedRead::default(),
+            networks: SharedRead::default(),
+            zones,
+        }
     }
 
-    /// Returns the cached VPC, or reads it if the cache is too old or `fresh` is set. A read takes
+    /// Returns the VPC, from a read that began less than `max_age` ago or begins now. A read takes
     /// two requests, or three if a subnet is in an unknown zone.
-    pub(crate) async fn view(&self, op: &Op, fresh: bool) -> Result<Arc<VpcSnapshot>, AwsError> {
-        self.view.get(op, fresh, self.read(op)).await
+    pub(crate) async fn view(
+        &self,
+        op: &Op,
+        max_age: Duration,
+    ) -> Result<Arc<VpcSnapshot>, AwsError> {
+        self.view.get(op, max_age, self.read(op)).await
     }
 
     /// Returns the networks of the VPC, of both families. Only needed for address targets.
-    pub(crate) async fn networks(&self, op: &Op, fresh: bool) -> Result<Arc<Vec<IpNet>>, AwsError> {
+    pub(crate) async fn networks(&self, op: &Op) -> Result<Arc<Vec<IpNet>>, AwsError> {
         let read = async {
             let request = DescribeVpcs { ids: vec![self.scope.vpc.clone()], token: None };
             let vpcs = self
@@ -74,7 +80,7 @@ impl VpcCache {
                 .flat_map(|vpc| vpc.cidrs)
                 .collect())
         };
-        self.networks.get(op, fresh, read).await
+        self.networks.get(op, MAX_AGE, read).await
     }
 
     /// Calls `choose` with the cached VPC. If that fails with `InvalidInput`, reads the VPC again
@@ -84,12 +90,12 @@ impl VpcCache {
         op: &Op,
         choose: impl Fn(&VpcSnapshot) -> Result<T, CloudError>,
     ) -> Result<T, CloudError> {
-        let cached = self.view(op, false).await?;
+        let cached = self.view(op, MAX_AGE).await?;
         match choose(&cached) {
             Err(error) if error.kind() == ErrorKind::InvalidInput => {}
             result => return result,
         }
-        let current = self.view(op, true).await?;
+        let current = self.view(op, Duration::ZERO).await?;
         choose(&current)
     }
 

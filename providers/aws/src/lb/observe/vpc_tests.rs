@@ -45,17 +45,17 @@ async fn choose(
 async fn everybody_shares_one_reading_for_five_minutes() {
     let (world, op) = (FakeCluster::small(0), op());
     let vpc = cache(&world);
-    let all = futures::future::join_all((0..10).map(|_| vpc.view(&op, false))).await;
+    let all = futures::future::join_all((0..10).map(|_| vpc.view(&op, MAX_AGE))).await;
     assert_eq!(all[9].as_ref().unwrap().subnets.len(), 6);
     assert_eq!(world.aws.requests(), 3);
     tokio::time::advance(MAX_AGE).await;
-    vpc.view(&op, false).await.unwrap();
+    vpc.view(&op, MAX_AGE).await.unwrap();
     // Zones are known.
     assert_eq!(world.aws.requests(), 5);
     vpc.forget();
-    vpc.view(&op, false).await.unwrap();
+    vpc.view(&op, MAX_AGE).await.unwrap();
     assert_eq!(world.aws.requests(), 7);
-    vpc.view(&op, true).await.unwrap();
+    vpc.view(&op, Duration::ZERO).await.unwrap();
     assert_eq!(world.aws.requests(), 9);
     assert_eq!(world.aws.calls(Action::DescribeAvailabilityZones), 1);
     assert_eq!(world.aws.calls(Action::DescribeVpcs), 0);
@@ -69,8 +69,8 @@ async fn networks_are_those_of_the_vpc() {
     let expected: Vec<IpNet> = ["10.0.0.0/16", "100.64.0.0/16"]
         .map(|network| network.parse().unwrap())
         .to_vec();
-    assert_eq!(*vpc.networks(&op, false).await.unwrap(), expected);
-    vpc.networks(&op, false).await.unwrap();
+    assert_eq!(*vpc.networks(&op).await.unwrap(), expected);
+    vpc.networks(&op).await.unwrap();
     assert_eq!(world.aws.requests(), 1);
 }
 

@@ -81,7 +81,7 @@ impl LoadBalancerReconciler {
                 })
             }
             Backends::Endpoints(slices) => {
-                let networks = self.deps.vpc.networks(op, false).await?;
+                let networks = self.deps.vpc.networks(op).await?;
                 let targets = desired::ip_targets(desired, slices, &networks);
                 let pods = self
                     .resolve_pods(op, desired, slices, &targets, max_age)

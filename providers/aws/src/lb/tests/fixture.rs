@@ -163,7 +163,7 @@ impl Fixture {
             .reconciler
             .deps
             .vpc
-            .view(&self.op(), false)
+            .view(&self.op(), Duration::MAX)
             .await
             .unwrap();
     }

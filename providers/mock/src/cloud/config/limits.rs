@@ -85,6 +85,8 @@ pub struct Features {
     pub sctp: bool,
     /// Ports with different protocols in one Service. Default: on.
     pub mixed_protocols: bool,
+    /// Services whose only address family is IPv6. Default: on.
+    pub ipv6: bool,
     /// Dual-stack Services. Default: on.
     pub dual_stack: bool,
     /// Services without node ports. Default: on.
@@ -109,6 +111,7 @@ impl Default for Features {
             udp: true,
             sctp: true,
             mixed_protocols: true,
+            ipv6: true,
             dual_stack: true,
             no_node_ports: true,
             load_balancer_ip: true,

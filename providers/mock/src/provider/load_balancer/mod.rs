@@ -43,6 +43,7 @@ impl LoadBalancers for MockProvider {
             udp: features.udp,
             sctp: features.sctp,
             mixed_protocols: features.mixed_protocols,
+            ipv6: features.ipv6,
             dual_stack: features.dual_stack,
             no_node_ports: features.no_node_ports,
             load_balancer_ip: features.load_balancer_ip,

@@ -416,6 +416,7 @@ fn what_is_turned_off_is_not_supported() {
         udp: true,
         sctp: true,
         mixed_protocols: true,
+        ipv6: true,
         dual_stack: true,
         no_node_ports: true,
         load_balancer_ip: true,
@@ -423,7 +424,7 @@ fn what_is_turned_off_is_not_supported() {
     };
     assert_eq!(on, all);
     let off = provider(
-        "{features: {sourceRanges: false, udp: false, sctp: false, mixedProtocols: false, dualStack: false, \
+        "{features: {sourceRanges: false, udp: false, sctp: false, mixedProtocols: false, ipv6: false, dualStack: false, \
          noNodePorts: false, loadBalancerIP: false, clientIPAffinity: false}, loadBalancerClasses: [a.example/b]}",
     );
     assert_eq!(off.supports(), LbSupport::default());

@@ -20,6 +20,7 @@ pub(crate) enum Bug {
     VerifyTrusts,
     UdpAsTcp,
     RefusesAffinity,
+    ServesIpv4Instead,
     ServesTheFirstFamily,
     OpensThenRestricts,
     IgnoresSourceRanges,
@@ -86,7 +87,7 @@ pub(crate) enum Bug {
 
 impl Bug {
     /// Every bug with the rules that it breaks, in their order.
-    pub(crate) const ALL: [(Self, &[&str]); 82] = [
+    pub(crate) const ALL: [(Self, &[&str]); 83] = [
         (Self::PlainIsElsewhere, &["claims-its-services"]),
         (Self::ForgetsItsClasses, &["claims-its-services"]),
         (Self::DigestPerProcess, &["interpret-is-pure"]),
@@ -107,6 +108,7 @@ impl Bug {
         (Self::VerifyTrusts, &["verify-repairs"]),
         (Self::UdpAsTcp, &["support-is-kept"]),
         (Self::RefusesAffinity, &["support-is-kept"]),
+        (Self::ServesIpv4Instead, &["support-is-kept"]),
         (Self::ServesTheFirstFamily, &["both-families-served"]),
         (Self::OpensThenRestricts, &["never-more-open"]),
         (Self::IgnoresSourceRanges, &["never-more-open", "plan-names-changes"]),

@@ -16,7 +16,7 @@ use std::{
 
 use async_trait::async_trait;
 use ccm_core::{
-    k8s::{LbIngress, LbStatus, Protocol, ServiceView, SessionAffinity},
+    k8s::{IpFamily, LbIngress, LbStatus, Protocol, ServiceView, SessionAffinity},
     provider::{
         CloudError, CloudProvider, Digest, ErrorKind, EventType, FieldError, Inventory, LbOutcome,
         LbRef, LbSpec, LbSupport, LoadBalancers, Op, PlannedChange, Progress, ReadMode,
@@ -108,6 +108,9 @@ impl MutantProvider {
                 .ports
                 .iter_mut()
                 .for_each(|port| port.protocol = Protocol::Tcp),
+            Bug::ServesIpv4Instead if *service.ip_families == [IpFamily::V6] => {
+                service.ip_families = [IpFamily::V4].into();
+            }
             Bug::ServesTheFirstFamily => {
                 service.ip_families = service.ip_families.into_iter().take(1).collect();
             }

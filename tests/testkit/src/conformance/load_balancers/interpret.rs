@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 use ccm_core::{
     k8s::{IpFamily, LbIngress, LbStatus, Protocol, ServiceView, SessionAffinity, well_known},
@@ -7,7 +7,7 @@ use ccm_core::{
 
 use super::{
     super::{
-        LoadBalancerCloud,
+        CloudLoadBalancer, LoadBalancerCloud,
         context::RuleContext,
         report::{Problem, Verdict, expect},
     },
@@ -231,6 +231,7 @@ pub(super) fn feature_services(
         .iter_mut()
         .for_each(|port| port.node_port = None);
     let families = Box::new([IpFamily::V4, IpFamily::V6]);
+    let six = ServiceView { ip_families: Box::new([IpFamily::V6]), ..plain.clone() };
     let dual = ServiceView {
         ip_families: families,
         ip_family_policy: Some("RequireDualStack".into()),
@@ -251,6 +252,7 @@ pub(super) fn feature_services(
             "TCP and UDP",
             with(&[Protocol::Tcp, Protocol::Udp]),
         ),
+        (supports.ipv6, "IPv6", six),
         (supports.dual_stack, TWO_FAMILIES, dual),
         (supports.no_node_ports, "no node ports", no_node_ports),
         (
@@ -380,9 +382,29 @@ pub(super) async fn support_is_kept(ctx: &LbRuleContext<'_>) -> Verdict {
                 format!("{what}: {:?}", load_balancer.addresses)
             })?;
         }
+        check_family(&driver.service, load_balancer)
+            .map_err(|observed| Problem::Failed(format!("{what}: {observed}")))?;
         driver.remove().await?;
     }
     Ok(())
+}
+
+/// Checks that a load balancer has an address of the Service's first address family. A host name may
+/// lead to any address.
+fn check_family(service: &ServiceView, load_balancer: &CloudLoadBalancer) -> Result<(), String> {
+    let wants_ipv6 = service.ip_families.first() == Some(&IpFamily::V6);
+    let mut addresses = load_balancer.addresses.iter();
+    let fits = addresses.any(|address| match address.parse::<IpAddr>() {
+        Ok(address) => address.is_ipv6() == wants_ipv6,
+        Err(_) => true,
+    });
+    if fits || load_balancer.addresses.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "the families are {:?}, but the addresses {:?}",
+        service.ip_families, load_balancer.addresses
+    ))
 }
 
 pub(super) async fn both_families_served(ctx: &LbRuleContext<'_>) -> Verdict {

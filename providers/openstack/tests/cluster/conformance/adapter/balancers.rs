@@ -7,7 +7,10 @@ use std::{
 };
 
 use async_trait::async_trait;
-use ccm_core::{k8s::Protocol, provider::CloudProvider};
+use ccm_core::{
+    k8s::{IpFamily, Protocol, ServiceView},
+    provider::CloudProvider,
+};
 use ccm_testkit::conformance::{AllowedSources, CloudLoadBalancer, LoadBalancerCloud};
 use openstack_local::api::octavia::{Listener, LoadBalancer, Member};
 use openstack_local::{octavia, state::CloudState};
@@ -50,6 +53,20 @@ impl LoadBalancerCloud for OpenStackAdapter {
 
     async fn objects(&self) -> anyhow::Result<BTreeMap<String, String>> {
         self.site().read_state(objects).await
+    }
+
+    /// The configured subnet has IPv4 addresses, so a Service with IPv6 alone names another one.
+    fn wish(&self, mut service: ServiceView) -> ServiceView {
+        if *service.ip_families == [IpFamily::V6] {
+            let place = self.place();
+            let subnet = place.ipv6_subnet.as_str();
+            for (key, value) in pairs(&[("subnet-id", subnet), ("member-subnet-id", subnet)]) {
+                service
+                    .annotations
+                    .insert(key.as_str().into(), value.as_str().into());
+            }
+        }
+        service
     }
 
     async fn serves_both_families(&self, balancer: &CloudLoadBalancer) -> anyhow::Result<bool> {

@@ -192,6 +192,7 @@ impl Site {
 pub(crate) struct SharedNetwork {
     pub(crate) network: String,
     pub(crate) subnet: String,
+    pub(crate) ipv6_subnet: String,
     pub(crate) external: String,
     /// Routers of this cluster, of the other one, and of none, all on the network.
     pub(crate) routers: [String; 3],
@@ -262,7 +263,14 @@ fn build(state: &mut CloudState, ctx: &RequestContext) -> Result<SharedNetwork, 
     };
     let free = neutron::floating_ips::create(state, ctx, request)?.floating_ip_address;
     let free = free.map(|address| address.to_string()).unwrap_or_default();
-    Ok(SharedNetwork { network: inner, subnet: nodes, external, routers, free })
+    Ok(SharedNetwork {
+        network: inner,
+        subnet: nodes,
+        ipv6_subnet: six,
+        external,
+        routers,
+        free,
+    })
 }
 
 /// Lifts what would be in the way of the kit, as an operator of a large cloud does.
