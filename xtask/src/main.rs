@@ -9,6 +9,7 @@
 #[path = "../../tests/testkit/src/control_plane/assets.rs"]
 mod assets;
 mod bench;
+mod browser;
 mod chart;
 mod control_plane;
 mod dockerfile;

@@ -57,7 +57,8 @@ fn given() -> Option<PathBuf> {
         .map(PathBuf::from)
 }
 
-fn is_root() -> bool {
+/// Whether this process may install packages.
+pub(crate) fn is_root() -> bool {
     let id = Command::new("id").arg("-u").output();
     id.is_ok_and(|id| id.stdout.trim_ascii() == b"0")
 }

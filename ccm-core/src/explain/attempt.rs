@@ -83,6 +83,9 @@ impl AttemptLog {
 
 /// Returns the cause that an error of the cloud stands for.
 pub(crate) fn cloud_cause(error: &CloudError) -> Cause {
+    if error.is_panic() {
+        return Cause::SyncPanicked;
+    }
     match error.kind() {
         ErrorKind::Denied => Cause::CloudAccessDenied,
         ErrorKind::Throttled => Cause::CloudThrottled,

@@ -9,6 +9,7 @@
 mod attempt;
 pub mod cause;
 mod node;
+pub(crate) mod page;
 mod routes;
 mod service;
 
@@ -46,6 +47,11 @@ pub(crate) trait Explainer: Send + Sync {
     fn explain_service(&self, key: &str, time: ExplainTime) -> Option<ServiceExplanation> {
         let _ = (key, time);
         None
+    }
+
+    /// Returns the keys of the Services that the controller can explain, in any order.
+    fn service_keys(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// Explains the routes; `None` if the controller manages none.

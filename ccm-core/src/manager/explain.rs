@@ -12,6 +12,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use jiff::Timestamp;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -109,6 +110,41 @@ impl Explanations {
         self.0.get().ok_or(ExplainError::NotLeading)
     }
 
+    /// Returns the name of the provider; `None` if this process does not lead.
+    pub(super) fn provider_name(&self) -> Option<String> {
+        Some(self.0.get()?.provider.name().to_owned())
+    }
+
+    /// Returns the current time of the manager's clock; `None` if this process does not lead.
+    pub(super) fn now(&self) -> Option<Timestamp> {
+        Some(ExplainTime::new(&self.0.get()?.clock).wall())
+    }
+
+    /// Returns the names of all Nodes.
+    pub(super) fn node_names(&self) -> Vec<Arc<str>> {
+        let Some(sources) = self.0.get() else {
+            return Vec::new();
+        };
+        let nodes = sources.nodes.list();
+        nodes.iter().map(|node| node.name.clone()).collect()
+    }
+
+    /// Returns the namespaces and names of all Services that can be explained.
+    pub(super) fn service_names(&self) -> Vec<(String, String)> {
+        let Some(sources) = self.0.get() else {
+            return Vec::new();
+        };
+        let mut names = Vec::new();
+        for explainer in &sources.explainers {
+            for key in explainer.service_keys() {
+                if let Some((namespace, name)) = key.split_once('/') {
+                    names.push((namespace.to_owned(), name.to_owned()));
+                }
+            }
+        }
+        names
+    }
+
     /// Explains a Node.
     ///
     /// # Errors
@@ -171,23 +207,20 @@ impl Explanations {
 
 /// The data of the handlers.
 #[derive(Clone)]
-struct ExplainState {
-    explanations: Explanations,
+pub(super) struct ExplainState {
+    pub(super) explanations: Explanations,
     /// The Lease whose holder explains, as `namespace/name`, if there is leader election.
-    lease: Option<Arc<str>>,
+    pub(super) lease: Option<Arc<str>>,
 }
 
 /// Serves explanations at `/explain/nodes/NAME`, `/explain/services/NAMESPACE/NAME` and
 /// `/explain/routes`: as JSON, or as text to a client that asks for it.
-///
-/// `lease` is named to users of a process that does not lead.
-pub(super) fn routes(explanations: Explanations, lease: Option<String>) -> Router {
-    let lease = lease.map(Arc::from);
+pub(super) fn routes(state: ExplainState) -> Router {
     Router::new()
         .route("/explain/nodes/{name}", get(explain_node))
         .route("/explain/services/{namespace}/{name}", get(explain_service))
         .route("/explain/routes", get(explain_routes))
-        .with_state(ExplainState { explanations, lease })
+        .with_state(state)
 }
 
 async fn explain_node(
@@ -251,18 +284,26 @@ impl ExplainState {
                 StatusCode::NOT_FOUND
             }
         };
-        let mut text = error.to_string();
-        if let (ExplainError::NotLeading, Some(lease)) = (error, &self.lease) {
+        let text = match error {
+            ExplainError::NotLeading => self.not_leading(),
+            other => other.to_string(),
+        };
+        (status, text + "\n").into_response()
+    }
+
+    /// Says that this process does not lead, and who does.
+    pub(super) fn not_leading(&self) -> String {
+        let mut text = ExplainError::NotLeading.to_string();
+        if let Some(lease) = &self.lease {
             text.push_str("; the Lease ");
             text.push_str(lease);
             text.push_str(" names the leader");
         }
-        text.push('\n');
-        (status, text).into_response()
+        text
     }
 }
 
-fn internal_error(error: &str) -> Response {
+pub(super) fn internal_error(error: &str) -> Response {
     tracing::error!(error, "object not explained");
     (StatusCode::INTERNAL_SERVER_ERROR, "the object could not be explained; see the log\n")
         .into_response()

@@ -8,11 +8,13 @@
 mod check;
 mod election;
 mod explain;
+mod explain_page;
 mod health;
 mod ipam;
 mod named_task;
 mod nodes;
 mod orphans;
+mod page_metrics;
 mod provider;
 mod read_only;
 mod route;

@@ -6,7 +6,10 @@ use axum::Router;
 use parking_lot::Mutex;
 use prometheus::Registry;
 
-use super::explain::{self, Explanations};
+use super::{
+    explain::{self, ExplainState, Explanations},
+    explain_page,
+};
 use crate::{
     config::Config,
     runtime::{
@@ -49,7 +52,12 @@ impl Observability {
         let lease = election
             .enabled
             .then(|| format!("{}/{}", election.resource_namespace, election.resource_name));
-        let explanations = explain::routes(self.explanations.clone(), lease);
+        let state = ExplainState {
+            explanations: self.explanations.clone(),
+            lease: lease.map(Arc::from),
+        };
+        let page = explain_page::routes(state.clone(), self.registry.clone(), self.health.clone());
+        let explanations = explain::routes(state).merge(page);
         if config.shadow.is_on() {
             explanations.merge(shadow::routes(self.shadow_report.clone()))
         } else {

@@ -105,6 +105,8 @@ pub struct CloudError {
     retry_after: Option<Duration>,
     reason: Option<&'static str>,
     request_id: Option<Arc<str>>,
+    /// True if the provider did not answer but panicked.
+    is_panic: bool,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -118,8 +120,23 @@ impl CloudError {
             retry_after: None,
             reason: None,
             request_id: None,
+            is_panic: false,
             source: None,
         }
+    }
+
+    /// Creates the error of a call in which the provider panicked. It is transient, because the
+    /// next call may succeed.
+    pub(super) fn of_panic(panic: &str) -> Self {
+        Self {
+            is_panic: true,
+            ..Self::transient(format!("the provider panicked: {panic}"))
+        }
+    }
+
+    /// Returns true if the provider did not answer but panicked.
+    pub(crate) fn is_panic(&self) -> bool {
+        self.is_panic
     }
 
     /// Creates an error of kind [`ErrorKind::Transient`].

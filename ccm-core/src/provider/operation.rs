@@ -345,7 +345,7 @@ impl EventSink for NoEvents {
 
 /// Creates the error of a call in which the provider panicked. `panic` is the panic message.
 pub(super) fn panicked(panic: &str) -> CloudError {
-    CloudError::transient(format!("the provider panicked: {panic}"))
+    CloudError::of_panic(panic)
 }
 
 #[cfg(test)]

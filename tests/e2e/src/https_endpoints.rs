@@ -19,8 +19,8 @@ const PAGES: [&str; 8] = [
     "/livez?verbose",
 ];
 /// Explanations, which a process has once it leads and knows the object.
-const EXPLANATIONS: [&str; 3] =
-    ["/explain/routes", "/explain/nodes/any", "/explain/services/any/any"];
+const EXPLANATIONS: [&str; 4] =
+    ["/explain/", "/explain/routes", "/explain/nodes/any", "/explain/services/any/any"];
 /// Pause between two tries.
 const POLL: Duration = Duration::from_millis(50);
 

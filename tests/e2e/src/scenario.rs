@@ -288,8 +288,21 @@ impl Scenario {
             .write_kubeconfig(&kubeconfig, &self.user(process))
             .await?;
         let flags: Vec<&str> = ["--output=json"].iter().chain(flags).copied().collect();
-        let mut args = vec![OsString::from("orphans")];
-        args.extend(self.arguments(kubeconfig, &self.cloud_config(), process, &flags)?);
+        self.subcommand(&["orphans"], kubeconfig, process, &flags)
+            .await
+    }
+
+    /// Runs a subcommand, which these words begin, as the user of a kubeconfig and to its end: its
+    /// exit code, and its report where it made one in JSON, otherwise what it said of its errors.
+    pub async fn subcommand(
+        &self,
+        words: &[&str],
+        kubeconfig: PathBuf,
+        process: &str,
+        flags: &[&str],
+    ) -> anyhow::Result<(Option<i32>, Value)> {
+        let mut args: Vec<OsString> = words.iter().map(OsString::from).collect();
+        args.extend(self.arguments(kubeconfig, &self.cloud_config(), process, flags)?);
         crate::ccm::report(&self.program, &args, SOON).await
     }
 

@@ -5,6 +5,7 @@
 pub mod apiserver;
 pub mod conformance;
 pub mod control_plane;
+pub mod demo_server;
 pub mod explore;
 pub mod hooks;
 pub mod kubelet;

@@ -143,7 +143,8 @@ pub(super) static ALL: [Suite; 30] = [
     Suite::new("openstack-local", "clients", "the local cloud as a program; OpenStack's own clients work with it")
         .full(ALL_OF_IT)
         .nightly(ALL_OF_IT),
-    Suite::new("ccm-e2e", "programs", "the binary: bad input, secrets, the demo, kubectl; what an image of it needs")
+    Suite::new("ccm-e2e", "programs", "the binary: bad input, secrets, the demo and its page, kubectl; what an image of it needs")
+        .full(ALL_OF_IT)
         .nightly(ALL_OF_IT),
     Suite::new("ccm-fuzz", "corpus", "whatever reads text and bytes of others, on a corpus and by chance")
         .nightly(ALL_OF_IT),

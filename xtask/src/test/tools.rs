@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use crate::assets::{self, Release};
 use crate::tier::{TIER_VARIABLE, Tier};
 use crate::{
-    control_plane, image, kubernetes_tests, machine, nodes, openstack_real, process, python,
+    browser, control_plane, image, kubernetes_tests, machine, nodes, openstack_real, process, python,
 };
 
 /// Where prepared programs are, as variables for test programs.
@@ -54,6 +54,9 @@ fn missing(tier: Tier) -> Vec<String> {
     if !process::runs("kubectl", &["version", "--client"]) {
         missing.push("kubectl: no tests with it".to_owned());
     }
+    if !browser::can_be_prepared() {
+        missing.push(browser::MISSING.to_owned());
+    }
     if tier == Tier::Nightly && !openstack_real::can_be_prepared() {
         missing.push(openstack_real::MISSING.to_owned());
     }
@@ -95,6 +98,7 @@ impl Tools {
                 found.push((tool.variable, program));
             }
         }
+        browser::prepare()?;
         found.push((nodes::XTASK_VARIABLE, std::env::current_exe().context("find this program")?));
         if tier == Tier::Nightly
             && let Some(state) = openstack_real::prepare()?

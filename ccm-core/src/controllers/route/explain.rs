@@ -1,7 +1,11 @@
 //! What the route controller contributes to explanations.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
+use ipnet::IpNet;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -29,6 +33,8 @@ pub(super) struct RouteHistory {
     pub(super) managed_routes: usize,
     /// The pod CIDRs that get no route.
     pub(super) rejected: Vec<RejectedPodCidr>,
+    /// The creations that wait for the deletion of another route to their destination.
+    pub(super) waiting: HashSet<ChangeKey>,
     failed: Vec<FailedRouteRecord>,
 }
 
@@ -60,6 +66,60 @@ impl RouteHistory {
                 .push(FailedRouteRecord { change: change.clone(), attempt: attempt.clone() });
         }
     }
+
+    /// Returns the changes that keep routes of a node from being as they should: their creations,
+    /// and the deletions for which these wait.
+    fn unfinished_for(&self, node: &NodeView) -> impl Iterator<Item = &FailedRouteRecord> {
+        self.failed.iter().filter(|failed| match &failed.change {
+            ChangeKey::Create(uid, _) => *uid == node.uid,
+            ChangeKey::Delete(_, destination) => self.waits(node, destination.trunc()),
+        })
+    }
+
+    /// Returns true if the creation of this route waits for a deletion.
+    fn waits(&self, node: &NodeView, destination: IpNet) -> bool {
+        self.waiting.contains(&ChangeKey::create(node, destination))
+    }
+
+    /// Describes the route for a pod CIDR of a node.
+    fn describe_route(
+        &self,
+        node: &NodeView,
+        cidr: &str,
+        status: Option<NetworkStatus>,
+    ) -> &'static str {
+        let is_rejected =
+            |rejected: &RejectedPodCidr| rejected.node.uid == node.uid && *rejected.cidr == *cidr;
+        if self.rejected.iter().any(is_rejected) {
+            return "will not be created";
+        }
+        // The condition of the node stays while a route is replaced, so it says less than a change
+        // that is not done.
+        if let Ok(network) = cidr.parse::<IpNet>() {
+            let destination = network.trunc();
+            let mut unfinished = self
+                .unfinished_for(node)
+                .filter(|failed| failed.change.destination().trunc() == destination)
+                .peekable();
+            if unfinished.peek().is_some() {
+                let is_failed = unfinished
+                    .any(|failed| matches!(failed.attempt.outcome, ChangeOutcome::Failed(_)));
+                return if is_failed {
+                    "could not be created or replaced"
+                } else {
+                    "is being created or replaced"
+                };
+            }
+            if self.waits(node, destination) {
+                return "waits for the deletion of another route";
+            }
+        }
+        match status {
+            Some(NetworkStatus::Ready) => "exists",
+            Some(NetworkStatus::NotReady) => "missing, or one of the node's others is",
+            None => "not compared yet",
+        }
+    }
 }
 
 /// Returns the cause for which the cloud did not create a route. A node without addresses is often
@@ -74,6 +134,14 @@ pub(super) fn route_cause(node: &NodeView, outcome: &ChangeOutcome) -> Cause {
         Cause::RouteWaitsForAddresses
     } else {
         cloud_cause(error)
+    }
+}
+
+/// Returns the cause of an outcome for itself, as of a deletion.
+fn outcome_cause(outcome: &ChangeOutcome) -> Cause {
+    match outcome {
+        ChangeOutcome::Failed(error) => cloud_cause(error),
+        ChangeOutcome::Pending { .. } => Cause::RoutePending,
     }
 }
 
@@ -136,27 +204,14 @@ impl Explainer for RouteExplainer {
         let status = self.network.status(node);
         let history = self.history.lock();
         let causes = self.causes_of_node(&history, node, status, time);
-        let route = match status {
-            Some(NetworkStatus::Ready) => "exists",
-            Some(NetworkStatus::NotReady) => "missing, or one of the node's others is",
-            None => "not compared yet",
-        };
-        for cidr in &mut explanation.pod_cidrs {
-            let is_rejected = history
-                .rejected
-                .iter()
-                .any(|rejected| rejected.node.uid == node.uid && *rejected.cidr == *cidr.cidr);
-            let route = if is_rejected {
-                "will not be created"
-            } else {
-                route
-            };
-            cidr.route = Some(route.to_owned());
+        for pod_cidr in &mut explanation.pod_cidrs {
+            let route = history.describe_route(node, &pod_cidr.cidr, status);
+            pod_cidr.route = Some(route.to_owned());
         }
         for cause in causes {
             explanation.add(cause);
         }
-        for failed in history.failed.iter().filter(|failed| failed.is_for(node)) {
+        for failed in history.unfinished_for(node) {
             if let Some(attempt) = self.attempt_of(failed) {
                 explanation.attempts.push(attempt.explain(NODE_ROUTE, time));
             }
@@ -177,32 +232,27 @@ impl Explainer for RouteExplainer {
         }
         let nodes = self.nodes.list();
         let mut without_pod_cidr = Vec::new();
-        let mut names = HashMap::new();
+        let mut by_uid = HashMap::new();
         for node in &nodes {
             let is_ours = self.provider.node_ownership(node) == NodeOwnership::Ours;
             if is_ours && node.pod_cidrs.is_empty() && !node.deleting {
                 without_pod_cidr.push(node.name.to_string());
             }
-            names.insert(&*node.uid, &*node.name);
+            by_uid.insert(&*node.uid, &**node);
         }
         without_pod_cidr.sort();
-        let failed: Vec<_> = history
-            .failed
-            .iter()
-            .map(|failed| self.explain_failure(failed, &names, time))
-            .collect();
-        for (failed, record) in failed.iter().zip(&history.failed) {
-            let of = failed.node.as_deref().unwrap_or("no node");
+        let mut failed = Vec::new();
+        for record in &history.failed {
+            let node = record.node_uid().and_then(|uid| by_uid.get(uid).copied());
+            let explained = self.explain_failure(record, node, time);
+            let of = explained.node.as_deref().unwrap_or("no node");
             let message = format!(
                 "route {} of {of}: {}: {}",
-                failed.destination, failed.operation, failed.error
+                explained.destination, explained.operation, explained.error
             );
-            let cause = match &record.attempt.outcome {
-                ChangeOutcome::Failed(error) => cloud_cause(error),
-                ChangeOutcome::Pending { .. } => Cause::RoutePending,
-            };
-            let cause = ExplainedCause::new(cause, message);
-            causes.push(cause.until(Some(failed.retry_at)));
+            let cause = ExplainedCause::new(record.cause(node), message);
+            causes.push(cause.until(Some(explained.retry_at)));
+            failed.push(explained);
         }
         Some(RoutesExplanation {
             at: time.wall(),
@@ -241,16 +291,20 @@ impl RouteExplainer {
                 causes.push(self.cause_of_rejection(rejected));
             }
         }
-        for failed in history.failed.iter().filter(|failed| failed.is_for(node)) {
-            let cause = route_cause(node, &failed.attempt.outcome);
-            let destination = failed.change.destination();
-            let message = format!(
-                "node {}: route {destination}: {}",
-                node.name,
-                failed.attempt.outcome.text()
-            );
+        for failed in history.unfinished_for(node) {
+            let text = failed.attempt.outcome.text();
+            let message = match &failed.change {
+                ChangeKey::Create(_, destination) => {
+                    format!("node {}: route {destination}: {text}", node.name)
+                }
+                ChangeKey::Delete(name, destination) => format!(
+                    "node {}: route {destination}: the other route {name} must be deleted first: {text}",
+                    node.name
+                ),
+            };
             let until = time.at(self.started_at + failed.attempt.retry_at);
-            causes.push(ExplainedCause::new(cause, message).until(Some(until)));
+            let cause = ExplainedCause::new(failed.cause(Some(node)), message);
+            causes.push(cause.until(Some(until)));
         }
         if !causes.is_empty() || status == Some(NetworkStatus::Ready) {
             return causes;
@@ -258,9 +312,10 @@ impl RouteExplainer {
         // No route failed by itself, so the whole comparison did, or has not been made.
         let listing = listing_cause(&format!("node {}", node.name), history, time);
         causes.push(listing.unwrap_or_else(|| {
-            let cause = match status {
-                None => Cause::RoutesNotComparedYet,
-                Some(_) => Cause::RouteNotCreated,
+            let cause = if history.last_pass.is_none() {
+                Cause::RoutesNotComparedYet
+            } else {
+                Cause::RouteNotCreated
             };
             ExplainedCause::new(cause, format!("node {}: its route does not exist yet", node.name))
         }));
@@ -276,30 +331,29 @@ impl RouteExplainer {
         let ChangeOutcome::Failed(error) = &failed.attempt.outcome else {
             return None;
         };
+        let operation = match &failed.change {
+            ChangeKey::Create(..) => "create route",
+            ChangeKey::Delete(..) => "delete route",
+        };
         Some(AttemptRecord {
             at: self.started_at + failed.attempt.at,
             failures: failed.attempt.failures,
             retry_at: Some(self.started_at + failed.attempt.retry_at),
-            ..cloud_attempt("create route", error)
+            ..cloud_attempt(operation, error)
         })
     }
 
-    /// Explains a change that failed. `names` has the names of the nodes by their UIDs.
+    /// Explains a change that failed or is pending. `node` is the one for which a route is created,
+    /// if it still exists.
     fn explain_failure(
         &self,
         failed: &FailedRouteRecord,
-        names: &HashMap<&str, &str>,
+        node: Option<&NodeView>,
         time: ExplainTime,
     ) -> FailedRoute {
-        let (operation, node) = match &failed.change {
-            ChangeKey::Create(uid, _) => {
-                ("create", names.get(&**uid).map(|name| (*name).to_owned()))
-            }
-            ChangeKey::Delete(..) => ("delete", None),
-        };
         FailedRoute {
-            operation,
-            node,
+            operation: failed.verb(),
+            node: node.map(|node| node.name.to_string()),
             destination: failed.change.destination().to_string(),
             error: failed.attempt.outcome.text(),
             request_id: match &failed.attempt.outcome {
@@ -314,8 +368,28 @@ impl RouteExplainer {
 }
 
 impl FailedRouteRecord {
-    fn is_for(&self, node: &NodeView) -> bool {
-        matches!(&self.change, ChangeKey::Create(uid, _) if *uid == node.uid)
+    /// Returns the UID of the node for which a route is created; `None` for a deletion.
+    fn node_uid(&self) -> Option<&str> {
+        match &self.change {
+            ChangeKey::Create(uid, _) => Some(uid),
+            ChangeKey::Delete(..) => None,
+        }
+    }
+
+    /// Returns the cause for which the change is not done. `node` is the one for which a route is
+    /// created, if it still exists.
+    fn cause(&self, node: Option<&NodeView>) -> Cause {
+        match (&self.change, node) {
+            (ChangeKey::Create(..), Some(node)) => route_cause(node, &self.attempt.outcome),
+            _ => outcome_cause(&self.attempt.outcome),
+        }
+    }
+
+    fn verb(&self) -> &'static str {
+        match &self.change {
+            ChangeKey::Create(..) => "create",
+            ChangeKey::Delete(..) => "delete",
+        }
     }
 }
 

@@ -332,6 +332,7 @@ impl RouteController {
             }
         }
         results.extend(self.apply(trigger, creations).await);
+        self.history.lock().waiting = waiting_creations(plan, &not_deleted);
         let create_results = self.record_results(&results, state);
         self.set_network_status(plan, &create_results);
         results.iter().any(ChangeResult::succeeded)
@@ -473,6 +474,25 @@ fn failed_deletion(result: &ChangeResult) -> Option<IpNet> {
         RouteChange::Delete(route) if !result.succeeded() => Some(route.destination.trunc()),
         _ => None,
     }
+}
+
+/// Returns the creations that wait for a deletion: it has failed in this reconcile, or before and
+/// is deferred.
+fn waiting_creations(plan: &RoutePlan, not_deleted: &HashSet<IpNet>) -> HashSet<ChangeKey> {
+    let mut waiting = HashSet::new();
+    for step in &plan.steps {
+        if let Some(node) = &step.create
+            && not_deleted.contains(&step.destination)
+        {
+            waiting.insert(ChangeKey::create(node, step.destination));
+        }
+    }
+    for key in &plan.backed_off {
+        if matches!(key, ChangeKey::Create(..)) {
+            waiting.insert(key.clone());
+        }
+    }
+    waiting
 }
 
 /// Returns the creation of a step, if it has one.

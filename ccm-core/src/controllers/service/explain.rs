@@ -3,7 +3,10 @@
 mod backends;
 mod causes;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -121,6 +124,22 @@ impl Explainer for ServiceExplainer {
                 .map(|attempt| attempt.explain(SERVICE_LB, time)),
             backends: parsed.backends.map(|backends| backends.explain(applied)),
         })
+    }
+
+    fn service_keys(&self) -> Vec<String> {
+        let mut keys: BTreeSet<String> = self
+            .services
+            .list()
+            .iter()
+            .map(|service| service.key())
+            .collect();
+        // Services that are gone, and whose load balancers may still exist.
+        for (key, state) in self.states.lock().iter() {
+            if state.may_exist_in_cloud && state.last_observed.is_some() {
+                keys.insert(key.to_string());
+            }
+        }
+        keys.into_iter().collect()
     }
 }
 

@@ -17,6 +17,7 @@ use ccm_core::{
 };
 use ccm_testkit::{
     apiserver::{ApiServer, Options},
+    demo_server::{DemoAddress, DemoServer},
     kubelet::{KubeletOptions, Kubelets},
 };
 use clap::Args;
@@ -65,13 +66,15 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
         "try                  kubectl --kubeconfig {} get nodes,services -o wide",
         kubeconfig.display()
     ));
+    let address = DemoAddress::choose().context("no port is free")?;
+    print(&format!("explanations         {}  (the certificate is self-signed)", address.page()));
     print("");
 
     // Then run the controllers and the scenes, until the scenes or the controllers end, or a signal
     // arrives.
     let cloud = MockCloud::new(&CloudConfig::parse("demo", CLOUD)?)?;
     let stop = CancellationToken::new();
-    let controllers = controllers(&kubeconfig, cloud.clone(), stop.clone());
+    let controllers = controllers(&kubeconfig, cloud.clone(), address, stop.clone());
     let show = async {
         let kubelets = Kubelets::new(server.client(), KubeletOptions::default());
         let demo = DemoEnvironment {
@@ -116,6 +119,7 @@ const CLOUD: &str = "region: demo-1\nzones: [demo-1a, demo-1b, demo-1c]\ninstanc
 async fn controllers(
     kubeconfig: &Path,
     cloud: MockCloud,
+    address: DemoAddress,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut kubeconfig_flag = OsString::from("--kubeconfig=");
@@ -138,16 +142,19 @@ async fn controllers(
         .into_iter()
         .chain(rates)
         .map(OsString::from)
+        .chain(address.flags().map(OsString::from))
         .chain([kubeconfig_flag]);
-    let Invocation::Run(config) = config::parse(&manager::product(), args)? else {
+    let product = manager::product();
+    let Invocation::Run(config) = config::parse(&product, args)? else {
         bail!("flags of the demo")
     };
+    let server = DemoServer::bind(&product, &config).map_err(|error| anyhow::anyhow!(error))?;
     let provider = Arc::new(MockProvider::new_in_process(cloud));
-    match Manager::from_config(manager::product(), *config, provider)
+    let manager = Manager::from_config(product, *config, provider)
         .await?
-        .run(stop)
-        .await?
-    {
+        .with_observability(server.observability());
+    let exit = server.serve_during(manager.run(stop)).await;
+    match exit.map_err(|error| anyhow::anyhow!(error))?? {
         ManagerExit::Stopped | ManagerExit::Compared(_) => Ok(()),
         ManagerExit::LeadershipLost(reason) => bail!("leadership lost: {reason}"),
     }

@@ -331,6 +331,9 @@ async fn explanations_are_served_over_http_to_those_who_may_see_them() {
     let (status, body) = get(&router, "/explain/nodes/a", "reader", "*/*").await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(body.contains("kube-system/cloud-controller-manager"), "{body}");
+    let (status, page) = get(&router, "/explain/", "reader", "*/*").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(page.contains("<h1>") && page.contains("kube-system/cloud-controller-manager"));
 
     let provider = Arc::new(world.provider());
     let manager = world
@@ -341,7 +344,9 @@ async fn explanations_are_served_over_http_to_those_who_may_see_them() {
     world.join(["a"]).await;
     tokio::time::sleep(secs(30)).await;
 
-    for path in ["/explain/nodes/a", "/explain/services/default/web", "/explain/routes"] {
+    for path in
+        ["/explain/", "/explain/nodes/a", "/explain/services/default/web", "/explain/routes"]
+    {
         let (status, body) = get(&router, path, "stranger", "*/*").await;
         assert_eq!(status, StatusCode::FORBIDDEN, "{path}");
         assert!(!body.contains("InstanceNotFound"), "{body}");
@@ -373,8 +378,73 @@ async fn explanations_are_served_over_http_to_those_who_may_see_them() {
         let (status, body) = get(&router, path, "reader", "*/*").await;
         assert_eq!(status, expected, "{path}: {body}");
     }
+    assert_page(&router).await;
     stop.cancel();
     running.await.unwrap().unwrap();
+}
+
+/// The page of a leader whose node `a` has no instance.
+async fn assert_page(router: &Router) {
+    let request = Request::get("/explain/?filter=A&refresh=off")
+        .header("authorization", "Bearer reader")
+        .body(Body::empty())
+        .unwrap();
+    let answer = router.clone().oneshot(request).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    let header = |name: &str| answer.headers()[name].to_str().unwrap().to_owned();
+    assert_eq!(header("content-type"), "text/html; charset=utf-8");
+    let policy = header("content-security-policy");
+    assert!(policy.starts_with("default-src 'none'; style-src 'self'; "), "{policy}");
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    let page = String::from_utf8(body.to_vec()).unwrap();
+    for part in [
+        "<title>Explanations: mock</title>",
+        "<a href=\"nodes/a?format=text\">a</a>",
+        "<strong>InstanceNotFound</strong>",
+        "Next step: compare the node's name",
+        "<th scope=\"row\">describe_instances</th>",
+        "<th scope=\"row\">cloud-node-controller</th>",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    let (status, style) = get(router, "/explain/style.css", "reader", "*/*").await;
+    assert!(status == StatusCode::OK && style.contains("@media print"), "{status}: {style}");
+    let (status, _) = get(router, "/explain", "reader", "*/*").await;
+    assert_eq!(status, StatusCode::TEMPORARY_REDIRECT);
+}
+
+/// Without a reader nothing is added to the work of the manager; a reader costs no request either.
+#[tokio::test(start_paused = true)]
+async fn the_page_asks_nobody_and_shows_hundreds_of_nodes() {
+    let world = TestCluster::provisioned();
+    let args = ["--cloud-provider=mock", "--leader-elect=false"];
+    let Ok(Invocation::Run(config)) = config::parse(&manager::product(), args) else {
+        panic!("the flags of the test are wrong")
+    };
+    let observability = Observability::new(&config);
+    let router = observability.routes(&config);
+    let manager = world
+        .manager(Arc::new(world.provider()), &[])
+        .with_observability(observability);
+    let running = tokio::spawn(manager.run(CancellationToken::new()));
+    let names: Vec<String> = (0..500).map(|n| format!("n{n:03}")).collect();
+    let specs = names.iter().map(|name| initialized(name));
+    world.kubelets.register_all(specs).await.unwrap();
+    world.serve("web").await;
+    tokio::time::sleep(secs(60)).await;
+    let calls = world.cloud.calls();
+    let requests = world.server.log().count(&Match::any().user_agent(AGENT));
+    for _ in 0..3 {
+        let (status, page) = get(&router, "/explain/", "", "*/*").await;
+        assert_eq!(status, StatusCode::OK);
+        assert!(page.contains("… and 400 more. The filter finds them."), "{page}");
+        assert!(page.contains("500 of 500 nodes"), "{page}");
+    }
+    let (_, page) = get(&router, "/explain/?filter=n49", "", "*/*").await;
+    assert!(page.contains("10 of 500 pass the filter."), "{page}");
+    assert_eq!(world.cloud.calls(), calls);
+    assert_eq!(world.server.log().count(&Match::any().user_agent(AGENT)), requests);
+    running.abort();
 }
 
 #[tokio::test(start_paused = true)]

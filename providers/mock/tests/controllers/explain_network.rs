@@ -1,12 +1,20 @@
 //! Why a node has no pod CIDR or no route: explanation and event name the cause and the next step.
 
+use std::sync::Arc;
+
+use ccm_core::{
+    explain::Cause,
+    provider::{Progress, Route, RouteChange},
+};
+use ccm_mock::cloud::{FaultError, Operation};
+use parking_lot::Mutex;
+
 use crate::{
     cluster::{TestCluster, initialized, secs},
     explain::{assert_node, causes},
-    routes::{MINUTE, fault, give, join, start, until_ready},
+    routes::{MINUTE, READY, fault, give, join, network, put_route, start, until_ready},
+    routes_provider::{Applied, Listed, Scripted},
 };
-use ccm_core::explain::Cause;
-use ccm_mock::cloud::{FaultError, Operation};
 
 const IPAM: [&str; 4] = [
     "--controllers=nodeipam",
@@ -154,4 +162,84 @@ async fn a_route_of_a_node_without_addresses_waits_for_them() {
     tokio::time::sleep(secs(60)).await;
     let event = Some("FailedToCreateRoute");
     assert_node(&world, &ccm, "a", Cause::RouteWaitsForAddresses, event);
+    // The page of all routes names the same cause.
+    let routes = ccm.explanations.routes().unwrap();
+    assert_eq!(causes(&routes.causes), [Cause::RouteWaitsForAddresses]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_that_waits_for_a_deletion_names_why_that_failed() {
+    let world = TestCluster::provisioned();
+    put_route(&world, "old-route", "gone", "10.244.1.0/24", false);
+    let denied = FaultError::PermissionDenied;
+    world
+        .cloud
+        .set_faults(vec![fault(Operation::DeleteRoute, denied, None, None)]);
+    let ccm = start(&world, &[]);
+    join(&world, initialized("a"), &["10.244.1.0/24"]).await;
+    tokio::time::sleep(secs(60)).await;
+    let explanation = assert_node(&world, &ccm, "a", Cause::CloudAccessDenied, None);
+    let message = &explanation.causes[0].message;
+    assert!(message.contains("the other route old-route must be deleted first"), "{message}");
+    let attempt = &explanation.attempts[0];
+    assert_eq!((attempt.operation, explanation.attempts.len()), ("delete route", 1));
+    let route = explanation.pod_cidrs[0].route.as_deref();
+    assert_eq!(route, Some("could not be created or replaced"));
+    let routes = ccm.explanations.routes().unwrap();
+    assert_eq!((routes.failed[0].operation, &routes.failed[0].node), ("delete", &None));
+    // Once the other route is gone, nothing is left of it.
+    world.cloud.set_faults(Vec::new());
+    until_ready(&world, &["a"], secs(90)).await;
+    tokio::time::sleep(secs(30)).await;
+    let explanation = ccm.explanations.node("a").unwrap();
+    assert_eq!(causes(&explanation.causes), []);
+    assert_eq!(explanation.pod_cidrs[0].route.as_deref(), Some("exists"));
+}
+
+/// The condition stays as long as the old route exists, so it cannot say that the route is replaced.
+#[tokio::test(start_paused = true)]
+async fn a_route_that_is_being_replaced_is_not_shown_as_if_it_were_done() {
+    let world = TestCluster::provisioned();
+    let outdated = Arc::new(Mutex::new(false));
+    let is_outdated = outdated.clone();
+    let last = Mutex::new(Vec::new());
+    let list = move |listed: Listed| {
+        let mut last = last.lock();
+        if *is_outdated.lock() {
+            // The route stays as it was, with other addresses.
+            for route in last.iter_mut() {
+                let route: &mut Route = route;
+                route.node_addresses = Some(Vec::new());
+            }
+        } else {
+            *last = listed?;
+        }
+        Ok(last.clone())
+    };
+    let is_outdated = outdated.clone();
+    let apply = move |changes: &[RouteChange], applied: Applied| {
+        let pending = Progress::Pending { after: secs(5), reason: "action 7 runs".into() };
+        if *is_outdated.lock() {
+            vec![Ok(pending); changes.len()]
+        } else {
+            applied
+        }
+    };
+    let scripted = Scripted {
+        list: Box::new(list),
+        apply: Box::new(apply),
+        ..Scripted::over(&world.cloud)
+    };
+    let ccm = scripted.start(&world);
+    let spec = initialized("a").provided_ip([10, 0, 0, 1].into());
+    join(&world, spec, &["10.244.1.0/24"]).await;
+    until_ready(&world, &["a"], MINUTE).await;
+    *outdated.lock() = true;
+    tokio::time::sleep(secs(30)).await;
+    assert_eq!(network(&world, "a"), READY);
+    let explanation = assert_node(&world, &ccm, "a", Cause::RoutePending, None);
+    let route = explanation.pod_cidrs[0].route.as_deref();
+    assert_eq!(route, Some("is being created or replaced"));
+    let message = &explanation.causes[0].message;
+    assert!(message.contains("action 7 runs"), "{message}");
 }

@@ -34,5 +34,6 @@ mod services_load;
 mod services_nodes;
 mod services_restart;
 mod shadow;
+mod situations;
 mod start;
 mod waiting;

@@ -19,20 +19,20 @@ use crate::{
     routes::{CLUSTER, MINUTE, NOT_READY, join, network, routes, until_ready},
 };
 
-type Listed = Result<Vec<Route>, CloudError>;
-type Applied = Vec<Result<Progress, CloudError>>;
+pub(crate) type Listed = Result<Vec<Route>, CloudError>;
+pub(crate) type Applied = Vec<Result<Progress, CloudError>>;
 type Retouch = Box<dyn Fn(&[RouteChange], Applied) -> Applied + Send + Sync>;
 
 /// The mock's routes; what it lists and what it answers goes through a test's hands.
-struct Scripted {
-    inner: MockProvider,
-    list: Box<dyn Fn(Listed) -> Listed + Send + Sync>,
-    apply: Retouch,
-    hangs: Mutex<bool>,
+pub(crate) struct Scripted {
+    pub(crate) inner: MockProvider,
+    pub(crate) list: Box<dyn Fn(Listed) -> Listed + Send + Sync>,
+    pub(crate) apply: Retouch,
+    pub(crate) hangs: Mutex<bool>,
 }
 
 impl Scripted {
-    fn over(cloud: &MockCloud) -> Self {
+    pub(crate) fn over(cloud: &MockCloud) -> Self {
         let inner = MockProvider::new_in_process(cloud.clone());
         Self {
             inner,
@@ -42,7 +42,7 @@ impl Scripted {
         }
     }
 
-    fn start(self, world: &TestCluster) -> Ccm {
+    pub(crate) fn start(self, world: &TestCluster) -> Ccm {
         let flags = ["--controllers=node-route-controller", CLUSTER];
         world.start_with(Arc::new(self), &flags)
     }

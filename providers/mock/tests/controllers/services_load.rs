@@ -132,7 +132,7 @@ async fn no_more_calls_are_in_flight_than_workers_and_never_two_about_one_servic
     }
 }
 
-fn slice(name: &str, addresses: &[&str], ready: bool) -> Value {
+pub(crate) fn slice(name: &str, addresses: &[&str], ready: bool) -> Value {
     let endpoint = |address: &&str| json!({"addresses": [address], "conditions": {"ready": ready}});
     json!({
         "apiVersion": "discovery.k8s.io/v1",
@@ -144,7 +144,7 @@ fn slice(name: &str, addresses: &[&str], ready: bool) -> Value {
     })
 }
 
-const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+pub(crate) const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 
 async fn endpoints_world()
 -> (TestCluster, std::sync::Arc<ScriptedLoadBalancers>, crate::cluster::Ccm) {

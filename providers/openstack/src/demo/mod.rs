@@ -26,7 +26,10 @@ use ccm_core::{
     config::{self, Config, Invocation},
     manager::{Manager, ManagerExit},
 };
-use ccm_testkit::apiserver::{ApiServer, Options};
+use ccm_testkit::{
+    apiserver::{ApiServer, Options},
+    demo_server::{DemoAddress, DemoServer},
+};
 use clap::Args;
 use ipnet::Ipv4Net;
 use openstack_local::{
@@ -108,7 +111,8 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
         .exports(USER, &address.to_string())
         .context("the user of the local cloud")?;
     Files::write(&files.openrc, &exports)?;
-    print_introduction(&files, &serving.url(), address);
+    let page = DemoAddress::choose().context("no port is free")?;
+    print_introduction(&files, &serving.url(), address, page);
 
     let quit = CancellationToken::new();
     let cloud_stop = CancellationToken::new();
@@ -118,6 +122,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
         server,
         cloud: cloud.clone(),
         address,
+        page,
         files,
     };
     let mut local = Box::pin(cloud.serve(listener, cloud_stop.clone()));
@@ -147,6 +152,8 @@ struct Demo {
     cloud: LocalCloud,
     /// Where the cloud listens.
     address: SocketAddr,
+    /// Where the manager serves its explanations.
+    page: DemoAddress,
     files: Files,
 }
 
@@ -166,7 +173,7 @@ impl Demo {
         };
         let (operator, ground) = prepared.context("the local cloud could not be prepared")?;
         let stop = CancellationToken::new();
-        let mut controllers = Box::pin(run_controllers(&self.files, stop.clone()));
+        let mut controllers = Box::pin(run_controllers(&self.files, self.page, stop.clone()));
         let client = self.server.client_builder().user_agent("demo").build();
         let Self { place, server, cloud, .. } = self;
         let stage = DemoEnvironment {
@@ -235,11 +242,12 @@ impl Files {
     }
 }
 
-fn print_introduction(files: &Files, server: &str, cloud: SocketAddr) {
+fn print_introduction(files: &Files, server: &str, cloud: SocketAddr, page: DemoAddress) {
     print(&format!("embedded API server  {server}"));
     print(&format!("kubeconfig           {}", files.kubeconfig.display()));
     print(&format!("local cloud          http://{cloud}/identity/v3"));
     print(&format!("credentials          {}", files.openrc.display()));
+    print(&format!("explanations         {}  (the certificate is self-signed)", page.page()));
     print(
         "in another terminal  (kubectl, and pip install python-openstackclient python-octaviaclient)",
     );
@@ -278,7 +286,11 @@ fn cloud_conf(
 }
 
 /// Runs the manager as `main` would, but in this process.
-async fn run_controllers(files: &Files, stop: CancellationToken) -> anyhow::Result<()> {
+async fn run_controllers(
+    files: &Files,
+    page: DemoAddress,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
     let flag = |name: &str, value: &Path| {
         let mut flag = OsString::from(format!("--{name}="));
         flag.push(value);
@@ -300,20 +312,26 @@ async fn run_controllers(files: &Files, stop: CancellationToken) -> anyhow::Resu
         "--kube-api-qps=1000",
         "--kube-api-burst=2000",
     ];
-    let args = flags.into_iter().map(OsString::from).chain(paths);
-    let Invocation::Run(config) = config::parse(&manager::product(), args)? else {
+    let args = flags
+        .into_iter()
+        .map(OsString::from)
+        .chain(page.flags().map(OsString::from))
+        .chain(paths);
+    let product = manager::product();
+    let Invocation::Run(config) = config::parse(&product, args)? else {
         bail!("flags of the demo")
     };
+    let server = DemoServer::bind(&product, &config).map_err(|error| anyhow::anyhow!(error))?;
     let building = manager::build(Config::clone(&config), Environment::default(), manager::connect);
     let provider = tokio::select! {
         provider = building => Arc::new(provider.map_err(|error| anyhow::anyhow!(error))?),
         () = stop.cancelled() => return Ok(()),
     };
-    match Manager::from_config(manager::product(), *config, provider)
+    let manager = Manager::from_config(product, *config, provider)
         .await?
-        .run(stop)
-        .await?
-    {
+        .with_observability(server.observability());
+    let exit = server.serve_during(manager.run(stop)).await;
+    match exit.map_err(|error| anyhow::anyhow!(error))?? {
         ManagerExit::Stopped | ManagerExit::Compared(_) => Ok(()),
         ManagerExit::LeadershipLost(why) => bail!("leadership lost: {why}"),
     }

@@ -6,6 +6,7 @@
 mod auth;
 mod credentials;
 mod election;
+mod explain;
 mod metrics;
 mod migration;
 mod rights;
@@ -24,6 +25,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(credentials::cases());
     cases.extend(serving::cases());
     cases.extend(auth::cases());
+    cases.extend(explain::cases());
     cases.extend(metrics::cases());
     cases
         .into_iter()

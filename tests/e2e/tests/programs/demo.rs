@@ -125,7 +125,7 @@ async fn the_recording_and_the_quick_start_show_what_it_prints() {
     // Headings, behind the lines about files and addresses.
     let headings = log
         .lines()
-        .skip(4)
+        .skip(5)
         .filter(|line| !line.starts_with(' ') && !line.is_empty());
     for heading in headings {
         assert!(

@@ -8,6 +8,7 @@
     reason = "a test that cannot go on says where"
 )]
 
+mod browser;
 mod commands;
 mod demo;
 #[allow(dead_code, reason = "other suites use the rest")]
@@ -32,6 +33,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let mut cases = process::cases();
     cases.extend(secrets::cases());
     cases.extend(demo::cases());
+    cases.extend(browser::cases());
     cases.extend(commands::cases());
     cases.extend(kubectl::cases());
     cases.extend(image::cases());
