@@ -41,7 +41,7 @@ pub use self::{
     error_class::{ErrorClass, reason},
     https::{Https, HttpsError},
     request::Request,
-    session::{Credentials, Microversion, OctaviaVersion, Session},
+    session::{Credentials, Microversion, OctaviaVersion, Session, TokenOwner},
     tls::TlsError,
     transport::{Transport, TransportError},
 };
