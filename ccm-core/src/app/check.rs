@@ -12,7 +12,7 @@ use super::{
     until_signalled, write_line,
 };
 use crate::{
-    check::{Area, CheckReport, Finding, Severity},
+    check::{self, Area, CheckReport, ClusterFinding, Finding, Severity},
     config::{Config, Product, ShadowConfig},
     error::{BoxError, chain},
     manager::Manager,
@@ -61,6 +61,8 @@ where
     let args = CheckArgs::read(&config)?;
     // The clients of shadow mode reject reviews, which are POST requests.
     config.shadow = ShadowConfig::default();
+    // A cloud that does not answer is a finding, with the reason.
+    config.wait_for_cloud = false;
     let mut signals = Signals::install()?;
     let stop = CancellationToken::new();
     let checks = check_once(product, config, build, args.timeout, &stop);
@@ -93,28 +95,30 @@ where
 {
     let limit = Instant::now() + timeout;
     let build = tokio::time::timeout_at(limit, build(config.clone()));
-    let reason = match stop.run_until_cancelled(build).await {
-        Some(Ok(Ok(provider))) => {
-            let built =
-                Finding::ok(Area::Cloud, format!("provider {} is configured", provider.name()));
-            let manager = match Manager::from_config(product, config, provider).await {
-                Ok(manager) => manager,
-                Err(error) => {
-                    let advice = "check --kubeconfig; nothing else was checked";
-                    let unusable = Finding::error(Area::ApiServer, chain(&error), advice);
-                    return Ok(CheckReport { findings: vec![built, unusable] });
-                }
-            };
-            let mut report = manager.check(limit, stop.clone()).await?;
-            report.findings.insert(0, built);
-            return Ok(report);
+    let provider = match stop.run_until_cancelled(build).await {
+        Some(Ok(Ok(provider))) => provider,
+        Some(Ok(Err(error))) => return Ok(only(check::not_built(&error))),
+        Some(Err(_)) => {
+            let message = format!("the cloud did not answer within --{TIMEOUT}");
+            return Ok(only(ClusterFinding::CloudTooSlow.about("cloud", message)));
         }
-        Some(Ok(Err(error))) => chain(&*error),
-        Some(Err(_)) => format!("the cloud did not answer within --{TIMEOUT}"),
         None => return Err("stopped before the cloud provider was built".into()),
     };
-    let advice = "correct the cloud config or the credentials; nothing else was checked";
-    Ok(CheckReport { findings: vec![Finding::error(Area::Cloud, reason, advice)] })
+    let built = Finding::ok(Area::Cloud, format!("provider {} is configured", provider.name()));
+    let manager = match Manager::from_config(product, config, provider).await {
+        Ok(manager) => manager,
+        Err(error) => {
+            let unusable = ClusterFinding::KubeconfigUnusable.about("kubeconfig", chain(&error));
+            return Ok(CheckReport { findings: vec![built, unusable] });
+        }
+    };
+    let mut report = manager.check(limit, stop.clone()).await?;
+    report.findings.insert(0, built);
+    Ok(report)
+}
+
+fn only(finding: Finding) -> CheckReport {
+    CheckReport { findings: vec![finding] }
 }
 
 #[cfg(test)]

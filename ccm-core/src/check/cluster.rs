@@ -1,14 +1,14 @@
-//! The checks of Nodes and Services.
+//! The checks of Nodes.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use ipnet::IpNet;
 
-use super::{Area, Finding, list_names};
+use super::{Area, ClusterFinding, Finding, list_names};
 use crate::{
     error::chain,
-    k8s::{IpFamily, NodeView, ServiceView},
-    provider::{CloudError, InstanceStatus, NodeOwnership, ServiceInterpretation},
+    k8s::{AddressType, IpFamily, NodeView},
+    provider::{CloudError, InstanceStatus, NodeOwnership},
 };
 
 /// A Node, with what the provider says of it.
@@ -24,76 +24,54 @@ pub(crate) struct ObservedNode {
 pub(crate) fn check_nodes(nodes: &[ObservedNode], cluster_cidrs: &[IpNet]) -> Vec<Finding> {
     let mut findings = vec![check_instances(nodes)];
     findings.extend(check_errors(nodes));
-    let select = |filter: &dyn Fn(&ObservedNode) -> bool| -> Vec<&str> {
-        nodes
-            .iter()
-            .filter(|node| filter(node))
-            .map(|node| &*node.node.name)
-            .collect()
+    let mut report = |kind: ClusterFinding, text: &str, filter: &dyn Fn(&ObservedNode) -> bool| {
+        let names = names_of(nodes, filter);
+        if !names.is_empty() {
+            let names = list_names(&names);
+            findings.push(kind.about(&names, format!("{text}: {names}")));
+        }
     };
     let is_ours = |node: &ObservedNode| node.ownership == NodeOwnership::Ours;
-    let unmanaged = select(&|node| {
-        is_ours(node) && node.node.provider_id.is_none() && !node.node.is_uninitialized()
+    report(
+        ClusterFinding::KubeletNotExternal,
+        "without provider ID and without the uninitialized taint",
+        &|node| is_ours(node) && node.node.provider_id.is_none() && !node.node.is_uninitialized(),
+    );
+    report(
+        ClusterFinding::AddressesNotInCloud,
+        "with addresses that the cloud does not know for their machines",
+        &has_unknown_addresses,
+    );
+    report(ClusterFinding::ForeignNode, "of another provider", &|node| !is_ours(node));
+    report(ClusterFinding::PodCidrOutside, "with a pod CIDR outside --cluster-cidr", &|node| {
+        is_ours(node) && has_cidr_outside(&node.node, cluster_cidrs)
     });
-    if !unmanaged.is_empty() {
-        findings.push(Finding::warning(
-            Area::Nodes,
-            format!("without provider ID and without the uninitialized taint: {}", list_names(&unmanaged)),
-            "no cloud-controller-manager initialises these nodes: start their kubelets with --cloud-provider=external, delete \
-             the Nodes, and let them register again",
-        ));
-    }
-    let foreign = select(&|node| !is_ours(node));
-    if !foreign.is_empty() {
-        findings.push(Finding::warning(
-            Area::Nodes,
-            format!("of another provider: {}", list_names(&foreign)),
-            "they are left alone; if they belong to this cloud, their provider ID is wrong",
-        ));
-    }
     findings.extend(check_shared_ids(nodes));
-    let outside = select(&|node| is_ours(node) && has_cidr_outside(&node.node, cluster_cidrs));
-    if !outside.is_empty() {
-        findings.push(Finding::error(
-            Area::Nodes,
-            format!("with a pod CIDR outside --cluster-cidr: {}", list_names(&outside)),
-            "no routes are created for them: --cluster-cidr must be the value that assigns pod CIDRs",
-        ));
-    }
     findings
+}
+
+fn names_of<'a>(nodes: &'a [ObservedNode], filter: &dyn Fn(&ObservedNode) -> bool) -> Vec<&'a str> {
+    let selected = nodes.iter().filter(|node| filter(node));
+    selected.map(|node| &*node.node.name).collect()
 }
 
 /// Counts the Nodes whose instance the cloud found, and names those that it did not find.
 fn check_instances(nodes: &[ObservedNode]) -> Finding {
-    let found = nodes
-        .iter()
-        .filter(|node| matches!(node.instance, Some(Ok(InstanceStatus::Found { .. }))))
-        .count();
-    let missing: Vec<&str> = nodes
-        .iter()
-        .filter(|node| matches!(node.instance, Some(Ok(InstanceStatus::NotFound))))
-        .map(|node| &*node.node.name)
-        .collect();
+    let count = |filter: &dyn Fn(&ObservedNode) -> bool| names_of(nodes, filter).len();
+    let found = count(&|node| matches!(node.instance, Some(Ok(InstanceStatus::Found { .. }))));
+    let missing =
+        names_of(nodes, &|node| matches!(node.instance, Some(Ok(InstanceStatus::NotFound))));
     if missing.is_empty() {
-        return Finding::ok(
-            Area::Nodes,
-            format!("{} nodes, {found} of them found in the cloud", nodes.len()),
-        );
+        let message = format!("{} nodes, {found} of them found in the cloud", nodes.len());
+        return Finding::ok(Area::Nodes, message);
     }
     let names = list_names(&missing);
     if found == 0 {
-        return Finding::error(
-            Area::Nodes,
-            format!("the cloud finds no node's instance: {names}"),
-            "region, project or account of the cloud config are probably wrong, or the names of the Nodes are not those that \
-             the cloud knows",
-        );
+        let message = format!("the cloud finds no node's instance: {names}");
+        return ClusterFinding::NoInstanceFound.about(names, message);
     }
-    Finding::warning(
-        Area::Nodes,
-        format!("the cloud does not find the instances of: {names}"),
-        "a Node without provider ID stays uninitialised until its instance is found; any other is deleted if it is not Ready",
-    )
+    let message = format!("the cloud does not find the instances of: {names}");
+    ClusterFinding::InstanceNotFound.about(names, message)
 }
 
 /// Reports the errors of the cloud, each with the Nodes that it concerns.
@@ -110,13 +88,33 @@ fn check_errors(nodes: &[ObservedNode]) -> Vec<Finding> {
     by_error
         .into_iter()
         .map(|(error, names)| {
-            Finding::error(
-                Area::Nodes,
-                format!("the cloud cannot say whether these exist: {}: {error}", list_names(&names)),
-                "check the credentials and the endpoint in the cloud config, and the provider ID of the Node",
-            )
+            let names = list_names(&names);
+            let message = format!("the cloud cannot say whether these exist: {names}: {error}");
+            ClusterFinding::InstanceQueryFailed.about(names, message)
         })
         .collect()
+}
+
+/// Returns true if an initialised Node of ours has internal addresses, and the cloud knows none of
+/// them for its instance.
+fn has_unknown_addresses(node: &ObservedNode) -> bool {
+    let Some(Ok(InstanceStatus::Found { meta, .. })) = &node.instance else {
+        return false;
+    };
+    if node.node.is_uninitialized() || meta.addresses.is_empty() {
+        return false;
+    }
+    let mut internal = node
+        .node
+        .addresses
+        .iter()
+        .filter(|address| address.kind == AddressType::InternalIp)
+        .peekable();
+    internal.peek().is_some()
+        && !internal.any(|address| {
+            let mut known = meta.addresses.iter();
+            known.any(|known| known.address == address.address)
+        })
 }
 
 /// Reports provider IDs that several Nodes have.
@@ -131,11 +129,9 @@ fn check_shared_ids(nodes: &[ObservedNode]) -> Vec<Finding> {
         .into_iter()
         .filter(|(_, names)| names.len() > 1)
         .map(|(id, names)| {
-            Finding::error(
-                Area::Nodes,
-                format!("with the same provider ID {id}: {}", list_names(&names)),
-                "one machine registered under several names: delete the Nodes that no kubelet updates any more",
-            )
+            let names = list_names(&names);
+            let message = format!("with the same provider ID {id}: {names}");
+            ClusterFinding::SharedProviderId.about(names, message)
         })
         .collect()
 }
@@ -155,37 +151,13 @@ fn has_cidr_outside(node: &NodeView, cluster_cidrs: &[IpNet]) -> bool {
         })
 }
 
-/// Checks Services of type LoadBalancer, given how the provider reads them.
-pub(crate) fn check_services(
-    services: &[(Arc<ServiceView>, ServiceInterpretation)],
-) -> Vec<Finding> {
-    let served = services
-        .iter()
-        .filter(|(_, read)| matches!(read, ServiceInterpretation::Valid { .. }))
-        .count();
-    let message = format!("Services of type LoadBalancer: {served} for this provider");
-    let mut findings = vec![Finding::ok(Area::Services, message)];
-    for (service, read) in services {
-        let ServiceInterpretation::Invalid(errors) = read else {
-            continue;
-        };
-        let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        findings.push(Finding::error(
-            Area::Services,
-            format!("{}/{}: {}", service.namespace, service.name, errors.join("; ")),
-            "the Service is not served, or keeps the load balancer that it has, until this is corrected",
-        ));
-    }
-    findings
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
         check::Severity,
-        k8s::{Taint, TaintEffect, well_known},
-        provider::{ErrorKind, FieldError, InstanceMetadata, PowerState},
+        k8s::{NodeAddress, Taint, TaintEffect, well_known},
+        provider::{ErrorKind, InstanceMetadata, PowerState},
     };
 
     fn found() -> InstanceStatus {
@@ -244,6 +216,17 @@ mod tests {
         };
         let mut outside = observed("a", Some("x://a"));
         Arc::make_mut(&mut outside.node).pod_cidrs = ["10.9.0.0/24".into()].into();
+        let address = |ip: &str| NodeAddress::new(AddressType::InternalIp, ip);
+        let at = |node_ip: &str, cloud_ip: &str| {
+            let addresses = vec![address(cloud_ip)];
+            let meta = InstanceMetadata { addresses, ..InstanceMetadata::default() };
+            let power_state = PowerState::Running;
+            let mut node = observed("a", Some("x://a"));
+            Arc::make_mut(&mut node.node).addresses = [address(node_ip)].into();
+            node.instance = Some(Ok(InstanceStatus::Found { power_state, meta }));
+            node
+        };
+        assert_eq!(problems(&[at("10.0.0.1", "10.0.0.1")], &[]), []);
         let cases = [
             (vec![not_found("a")], Severity::Error, "finds no node's instance: a"),
             (
@@ -260,6 +243,11 @@ mod tests {
                 "same provider ID x://1: a, b",
             ),
             (vec![outside], Severity::Error, "outside --cluster-cidr: a"),
+            (
+                vec![at("10.0.0.1", "10.0.0.2")],
+                Severity::Warning,
+                "does not know for their machines: a",
+            ),
         ];
         let cidrs = ["10.0.0.0/14".parse().unwrap()];
         let mut other_family = observed("a", Some("x://a"));
@@ -271,20 +259,5 @@ mod tests {
             assert_eq!(found[0].0, severity, "{expected}");
             assert!(found[0].1.contains(expected), "{expected}: {}", found[0].1);
         }
-    }
-
-    #[test]
-    fn invalid_services_are_named_with_their_fields() {
-        let service = |name: &str| Arc::new(ServiceView::named("shop", name));
-        let invalid = vec![FieldError::new("spec.ports", "UDP is not supported")];
-        let services = [
-            (service("a"), ServiceInterpretation::ImplementedElsewhere),
-            (service("b"), ServiceInterpretation::Invalid(invalid)),
-        ];
-        let findings = check_services(&services);
-        assert_eq!(findings.len(), 2);
-        assert_eq!(findings[1].severity, Severity::Error);
-        let message = &findings[1].message;
-        assert!(message.contains("shop/b") && message.contains("spec.ports"), "{message}");
     }
 }

@@ -5,7 +5,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::{Area, Finding};
+use super::{
+    Area, ClusterFinding, Finding,
+    managers::{self, ManagerPod},
+};
 
 /// The part of a Lease that is read.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -22,28 +25,60 @@ struct LeaseSpec {
     renew_time: Option<Timestamp>,
 }
 
-/// Says who leads.
-pub(crate) fn check(name: &str, lease: Option<&Lease>, now: Timestamp) -> Finding {
-    let Some(spec) = lease.map(|lease| &lease.spec) else {
+impl Lease {
+    fn holder(&self) -> Option<&str> {
+        let holder = self.spec.holder_identity.as_deref();
+        holder.filter(|holder| !holder.is_empty())
+    }
+
+    /// Returns the time since the last renewal, if the Lease has expired.
+    fn expired_since(&self, now: Timestamp) -> Option<Duration> {
+        let spec = &self.spec;
+        let duration = Duration::from_secs(spec.lease_duration_seconds.unwrap_or_default());
+        let age = spec
+            .renew_time
+            .and_then(|renewed| Duration::try_from(now.duration_since(renewed)).ok())
+            .unwrap_or_default();
+        (age > duration).then_some(age)
+    }
+
+    /// Returns the identity that holds the Lease now.
+    pub(crate) fn live_holder(&self, now: Timestamp) -> Option<&str> {
+        self.holder().filter(|_| self.expired_since(now).is_none())
+    }
+}
+
+/// Returns the host name in an identity, which is `<hostname>_<uuid>` as upstream.
+pub(crate) fn host_of(identity: &str) -> &str {
+    identity.rsplit_once('_').map_or(identity, |(host, _)| host)
+}
+
+/// Says who leads. `others` are the pods of other managers.
+pub(crate) fn check(
+    name: &str,
+    lease: Option<&Lease>,
+    others: &[ManagerPod],
+    now: Timestamp,
+) -> Finding {
+    let Some(lease) = lease else {
         return Finding::ok(Area::Leader, format!("Lease {name} does not exist: no manager ran"));
     };
-    let holder = spec.holder_identity.as_deref().unwrap_or_default();
-    if holder.is_empty() {
+    let Some(holder) = lease.holder() else {
         return Finding::ok(Area::Leader, format!("Lease {name} is free"));
-    }
-    let duration = Duration::from_secs(spec.lease_duration_seconds.unwrap_or_default());
-    let age = spec
-        .renew_time
-        .and_then(|renewed| Duration::try_from(now.duration_since(renewed)).ok())
-        .unwrap_or_default();
-    if age > duration {
+    };
+    if let Some(age) = lease.expired_since(now) {
         let message = format!(
             "Lease {name} of {holder} was not renewed for {} s: no manager runs, or the clocks differ",
             age.as_secs()
         );
         return Finding::ok(Area::Leader, message);
     }
-    Finding::ok(Area::Leader, format!("{holder} leads, by Lease {name}"))
+    let message = format!("{holder} leads, by Lease {name}");
+    match managers::pod_of(holder, others) {
+        Some(pod) => ClusterFinding::LeaseHeldByAnother
+            .about(format!("pod {}", pod.name), format!("{message}: another manager")),
+        None => Finding::ok(Area::Leader, message),
+    }
 }
 
 #[cfg(test)]
@@ -69,11 +104,11 @@ mod tests {
         ];
         for (lease, expected) in cases {
             let lease = serde_json::from_value(lease).unwrap();
-            let finding = check("kube-system/x", Some(&lease), now);
+            let finding = check("kube-system/x", Some(&lease), &[], now);
             assert!(finding.message.contains(expected), "{expected}: {}", finding.message);
         }
         assert!(
-            check("kube-system/x", None, now)
+            check("kube-system/x", None, &[], now)
                 .message
                 .contains("does not exist")
         );

@@ -2,113 +2,27 @@
 //! of what [`Manager::check`](crate::manager::Manager::check) observed.
 
 pub(crate) mod cluster;
+mod kinds;
 pub(crate) mod lease;
+pub(crate) mod managers;
 pub(crate) mod permissions;
-
-use std::fmt;
+pub mod reference;
+pub(crate) mod services;
 
 use serde_json::{Value, json};
+
+pub use self::kinds::ClusterFinding;
+pub use crate::provider::{Area, Finding, FindingKind, Severity};
+use crate::{
+    error::{BoxError, chain},
+    provider::NotBuilt,
+};
 
 /// The result of the subcommand `check`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// All findings, in the order of the checks.
     pub findings: Vec<Finding>,
-}
-
-/// One result of a check.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// The subject of the check.
-    pub area: Area,
-    /// How bad it is.
-    pub severity: Severity,
-    /// What was found.
-    pub message: String,
-    /// What to do about it. Empty if nothing is to be done.
-    pub advice: String,
-}
-
-/// The subject of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Area {
-    /// The connection to the API server, and its version.
-    ApiServer,
-    /// The controllers that are enabled.
-    Controllers,
-    /// The permissions of this process in the cluster.
-    Permissions,
-    /// The Lease of leader election.
-    Leader,
-    /// The configuration of the cloud, and the connection to it.
-    Cloud,
-    /// Nodes and their instances.
-    Nodes,
-    /// Services of type LoadBalancer.
-    Services,
-}
-
-/// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    /// All is well.
-    Ok,
-    /// The manager can work, but something deserves attention.
-    Warning,
-    /// The manager, or a part of it, cannot work.
-    Error,
-}
-
-impl fmt::Display for Area {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::ApiServer => "api server",
-            Self::Controllers => "controllers",
-            Self::Permissions => "permissions",
-            Self::Leader => "leader",
-            Self::Cloud => "cloud",
-            Self::Nodes => "nodes",
-            Self::Services => "services",
-        })
-    }
-}
-
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Ok => "ok",
-            Self::Warning => "warning",
-            Self::Error => "error",
-        })
-    }
-}
-
-impl Finding {
-    /// Creates a finding that needs no action.
-    pub(crate) fn ok(area: Area, message: impl Into<String>) -> Self {
-        Self {
-            area,
-            severity: Severity::Ok,
-            message: message.into(),
-            advice: String::new(),
-        }
-    }
-
-    /// Creates a warning.
-    pub(crate) fn warning(
-        area: Area,
-        message: impl Into<String>,
-        advice: impl Into<String>,
-    ) -> Self {
-        let (severity, message, advice) = (Severity::Warning, message.into(), advice.into());
-        Self { area, severity, message, advice }
-    }
-
-    /// Creates an error.
-    pub(crate) fn error(area: Area, message: impl Into<String>, advice: impl Into<String>) -> Self {
-        let (severity, message, advice) = (Severity::Error, message.into(), advice.into());
-        Self { area, severity, message, advice }
-    }
 }
 
 impl CheckReport {
@@ -124,10 +38,14 @@ impl CheckReport {
     /// Formats the report as a table for people, which ends in a line that counts.
     pub fn table(&self) -> String {
         let mut lines = Vec::new();
-        for Finding { area, severity, message, advice } in &self.findings {
+        for finding in &self.findings {
+            let Finding { area, severity, message, .. } = finding;
             lines.push(format!("{severity:<8} {area:<12} {message}"));
-            if !advice.is_empty() {
-                lines.push(format!("{:21} -> {advice}", ""));
+            if !finding.consequence.is_empty() {
+                lines.push(format!("{:21} => {}", "", finding.consequence));
+            }
+            if !finding.advice.is_empty() {
+                lines.push(format!("{:21} -> {}", "", finding.advice));
             }
         }
         let (errors, warnings) = (self.count(Severity::Error), self.count(Severity::Warning));
@@ -135,13 +53,17 @@ impl CheckReport {
         lines.join("\n")
     }
 
-    /// Formats the report as JSON.
+    /// Formats the report as JSON. The schema is documented in `docs/reference/check.md`; fields are
+    /// only added.
     pub fn json(&self) -> Value {
         let finding = |finding: &Finding| {
             json!({
+                "finding": finding.name,
                 "area": finding.area.to_string(),
                 "severity": finding.severity.to_string(),
+                "object": finding.object,
                 "message": finding.message,
+                "consequence": finding.consequence,
                 "advice": finding.advice,
             })
         };
@@ -165,10 +87,19 @@ impl CheckReport {
     }
 }
 
+/// Returns the finding about a provider that cannot be built.
+pub fn not_built(error: &BoxError) -> Finding {
+    match error.downcast_ref::<NotBuilt>() {
+        Some(error) => error.finding.clone(),
+        None => ClusterFinding::CloudConfigRejected.about("cloud config", chain(&**error)),
+    }
+}
+
 /// Lists names for a message: all of them if they are few, otherwise the first and a count.
-fn list_names(names: &[&str]) -> String {
+pub fn list_names<T: AsRef<str>>(names: &[T]) -> String {
     const SHOWN: usize = 5;
-    let shown = names[..names.len().min(SHOWN)].join(", ");
+    let shown: Vec<&str> = names.iter().take(SHOWN).map(AsRef::as_ref).collect();
+    let shown = shown.join(", ");
     match names.len().saturating_sub(SHOWN) {
         0 => shown,
         more => format!("{shown} and {more} more"),
@@ -184,19 +115,29 @@ mod tests {
         let report = CheckReport {
             findings: vec![
                 Finding::ok(Area::ApiServer, "Kubernetes v1.36.3"),
-                Finding::error(Area::Nodes, "n1 is unknown", "check the region"),
+                ClusterFinding::ServiceRejected.about("shop/web", "shop/web: no ports"),
             ],
         };
         assert_eq!(report.worst(), Severity::Error);
         assert_eq!(
             report.table(),
             "ok       api server   Kubernetes v1.36.3\n\
-             error    nodes        n1 is unknown\n                      -> check the region\n\
+             error    services     shop/web: no ports\n                      \
+             => the Service is not served, or keeps the load balancer that it has\n                      \
+             -> correct the fields of Service shop/web that are named\n\
              errors: 1, warnings: 0"
         );
         let json = report.json();
         assert_eq!((&json["errors"], &json["warnings"]), (&json!(1), &json!(0)));
-        assert_eq!(json["findings"][1]["advice"], "check the region");
+        let keys = ["finding", "area", "severity", "object", "message", "consequence", "advice"];
+        for finding in json["findings"].as_array().unwrap() {
+            let finding = finding.as_object().unwrap();
+            assert_eq!(finding.len(), keys.len(), "{finding:?}");
+            assert!(keys.iter().all(|key| finding[*key].is_string()), "{finding:?}");
+        }
+        assert_eq!(json["findings"][0]["finding"], "");
+        assert_eq!(json["findings"][1]["finding"], "ServiceRejected");
+        assert_eq!(json["findings"][1]["object"], "shop/web");
     }
 
     #[test]

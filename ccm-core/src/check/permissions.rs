@@ -4,11 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::{Area, Finding, Severity};
-use crate::config::controller_names as names;
-
-const ADVICE: &str = "apply the files of rbac/ or the chart's RBAC; if the ClusterRole cloud-controller-manager has no rules, \
-                      kube-controller-manager does not aggregate";
+use super::{Area, ClusterFinding, Finding, Severity};
+use crate::{config::controller_names as names, runtime::service_account};
 
 /// A permission, and what it is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +18,8 @@ pub(crate) struct Permission {
     resource: &'static str,
     namespace: Option<String>,
     name: Option<String>,
+    /// The controller's own ServiceAccount that needs it; `None` for the user of this process.
+    account: Option<&'static str>,
     /// How bad it is if the permission is missing.
     severity: Severity,
 }
@@ -40,6 +39,7 @@ impl Permission {
             resource,
             namespace: None,
             name: None,
+            account: None,
             severity: Severity::Error,
         })
     }
@@ -52,20 +52,42 @@ impl Permission {
         }
     }
 
-    /// Builds the SelfSubjectAccessReview that asks for this permission.
+    /// Builds the review that asks for this permission: a SelfSubjectAccessReview, or a
+    /// SubjectAccessReview for a ServiceAccount of a controller.
     pub(crate) fn review(&self) -> Value {
-        let (resource, subresource) = self.resource.split_once('/').unwrap_or((self.resource, ""));
+        let attributes = self.attributes();
+        let Some(account) = self.account else {
+            return json!({
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SelfSubjectAccessReview",
+                "spec": {"resourceAttributes": attributes},
+            });
+        };
         json!({
             "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": {
-                "verb": self.verb,
-                "group": self.group,
-                "resource": resource,
-                "subresource": subresource,
-                "namespace": self.namespace.as_deref().unwrap_or_default(),
-                "name": self.name.as_deref().unwrap_or_default(),
-            }},
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "resourceAttributes": attributes,
+                "user": service_account::user(account),
+                "groups": service_account::GROUPS,
+            },
+        })
+    }
+
+    /// Returns true if a ServiceAccount of a controller needs it.
+    pub(crate) fn is_of_account(&self) -> bool {
+        self.account.is_some()
+    }
+
+    fn attributes(&self) -> Value {
+        let (resource, subresource) = self.resource.split_once('/').unwrap_or((self.resource, ""));
+        json!({
+            "verb": self.verb,
+            "group": self.group,
+            "resource": resource,
+            "subresource": subresource,
+            "namespace": self.namespace.as_deref().unwrap_or_default(),
+            "name": self.name.as_deref().unwrap_or_default(),
         })
     }
 
@@ -82,8 +104,11 @@ pub(crate) struct EnabledParts {
     pub(crate) controllers: BTreeSet<&'static str>,
     /// True if the service controller watches EndpointSlices.
     pub(crate) endpoints: bool,
-    /// The ServiceAccounts that the controllers use instead of the process's own.
-    pub(crate) accounts: &'static [&'static str],
+    /// The ServiceAccounts that the controllers use instead of the process's own, by the name of the
+    /// controller. Empty without `--use-service-account-credentials`.
+    pub(crate) accounts: BTreeMap<&'static str, &'static str>,
+    /// The ServiceAccounts of `accounts` that do not exist yet, and that the manager creates.
+    pub(crate) missing_accounts: BTreeSet<&'static str>,
     /// The namespaces and names of the Leases by which leaders are elected.
     pub(crate) leases: Vec<(String, String)>,
     /// True if the HTTPS server asks the API server about its users.
@@ -104,9 +129,11 @@ pub(crate) fn required(parts: &EnabledParts) -> Vec<Permission> {
         all.extend(Permission::cluster(CACHES, "list watch", "", "services"));
     }
     let mut add = |controller, rules: &[(&'static str, &'static str)]| {
-        if parts.controllers.contains(controller) && parts.accounts.is_empty() {
+        if parts.controllers.contains(controller) {
+            let account = parts.accounts.get(controller).copied();
             for (verbs, resource) in rules {
-                all.extend(Permission::cluster(controller, verbs, "", resource));
+                let rules = Permission::cluster(controller, verbs, "", resource);
+                all.extend(rules.map(|rule| Permission { account, ..rule }));
             }
         }
     };
@@ -127,9 +154,13 @@ pub(crate) fn required(parts: &EnabledParts) -> Vec<Permission> {
         let slices = Permission::cluster(user, "list watch", "discovery.k8s.io", "endpointslices");
         all.extend(slices.map(|p| Permission { severity: Severity::Warning, ..p }));
     }
-    for account in parts.accounts {
+    for account in parts.accounts.values().collect::<BTreeSet<_>>() {
         let token = Permission::cluster(ACCOUNTS, "create", "", "serviceaccounts/token");
         all.extend(token.map(|p| p.in_namespace("kube-system", Some(account))));
+    }
+    for account in &parts.missing_accounts {
+        let create = Permission::cluster(ACCOUNTS, "create", "", "serviceaccounts");
+        all.extend(create.map(|p| p.in_namespace("kube-system", Some(account))));
     }
     for (namespace, name) in &parts.leases {
         let (user, group) = ("leader election", "coordination.k8s.io");
@@ -137,6 +168,10 @@ pub(crate) fn required(parts: &EnabledParts) -> Vec<Permission> {
         all.extend(create.map(|permission| permission.in_namespace(namespace, None)));
         let change = Permission::cluster(user, "get update", group, "leases");
         all.extend(change.map(|permission| permission.in_namespace(namespace, Some(name))));
+        // Without it only the events "became leader" and "stopped leading" are missing.
+        let events = Permission::cluster(user, "create", "", "events");
+        let events = events.map(|p| Permission { severity: Severity::Warning, ..p });
+        all.extend(events.map(|permission| permission.in_namespace(namespace, None)));
     }
     if parts.delegated_auth {
         // Without these the controllers work, but nobody can read metrics.
@@ -157,34 +192,52 @@ pub(crate) fn required(parts: &EnabledParts) -> Vec<Permission> {
     all
 }
 
-/// Reports the permissions that are missing, by what needs them.
-pub(crate) fn check(required: &[Permission], denied: &[&Permission]) -> Vec<Finding> {
+/// Reports the permissions that are missing, by what needs them. `asked` is the number of those that
+/// were asked for.
+pub(crate) fn check(asked: usize, denied: &[&Permission]) -> Vec<Finding> {
     if denied.is_empty() {
-        let count = required.len();
-        let message = format!("all {count} permissions that the enabled controllers need");
+        let message = format!("all {asked} permissions that the enabled controllers need");
         return vec![Finding::ok(Area::Permissions, message)];
     }
-    let mut by_part: BTreeMap<&str, (Severity, BTreeSet<String>)> = BTreeMap::new();
+    let mut by_part: BTreeMap<(&str, Option<&str>), Missing> = BTreeMap::new();
     for permission in denied {
-        let (severity, missing) = by_part
-            .entry(permission.needed_by)
-            .or_insert((Severity::Warning, BTreeSet::new()));
-        *severity = (*severity).max(permission.severity);
         let place = match &permission.namespace {
             Some(namespace) => format!(" in {namespace}"),
             None => String::new(),
         };
-        missing.insert(format!("{} {}{place}", permission.verb, permission.resource));
+        let missing = by_part
+            .entry((permission.needed_by, permission.account))
+            .or_default();
+        missing.is_error |= permission.severity == Severity::Error;
+        missing
+            .requests
+            .insert(format!("{} {}{place}", permission.verb, permission.resource));
     }
-    by_part
-        .into_iter()
-        .map(|(part, (severity, missing))| {
-            let missing = missing.into_iter().collect::<Vec<_>>().join(", ");
-            let message = format!("{part} may not: {missing}");
-            let advice = ADVICE.to_owned();
-            Finding { area: Area::Permissions, severity, message, advice }
-        })
-        .collect()
+    let mut findings = Vec::new();
+    for ((part, account), missing) in by_part {
+        let requests = missing.requests.into_iter().collect::<Vec<_>>().join(", ");
+        let finding = match account {
+            Some(account) => ClusterFinding::AccountPermissionMissing
+                .about(account, format!("{part} as {account} may not: {requests}")),
+            None => {
+                ClusterFinding::PermissionMissing.about(part, format!("{part} may not: {requests}"))
+            }
+        };
+        let severity = if missing.is_error {
+            Severity::Error
+        } else {
+            Severity::Warning
+        };
+        findings.push(finding.with_severity(severity));
+    }
+    findings
+}
+
+/// The permissions that one part of the process lacks.
+#[derive(Debug, Default)]
+struct Missing {
+    is_error: bool,
+    requests: BTreeSet<String>,
 }
 
 #[cfg(test)]
@@ -201,7 +254,8 @@ mod tests {
                 names::NODE_IPAM,
             ]),
             endpoints: true,
-            accounts: &[],
+            accounts: BTreeMap::new(),
+            missing_accounts: BTreeSet::new(),
             leases: vec![("kube-system".to_owned(), "cloud-controller-manager".to_owned())],
             delegated_auth: true,
             client_ca_lookup: Some(Severity::Error),
@@ -241,8 +295,20 @@ mod tests {
         };
         assert_eq!(needed_by(&EnabledParts::default()), BTreeSet::from(["caches"]));
         assert_eq!(needed_by(&all_parts()).len(), 9);
-        let own = EnabledParts { accounts: &["node-controller"], ..all_parts() };
-        assert!(!needed_by(&own).contains(names::SERVICE_LB) && needed_by(&own).contains(ACCOUNTS));
+        let accounts = BTreeMap::from([(names::CLOUD_NODE, "node-controller")]);
+        let own = EnabledParts { accounts, ..all_parts() };
+        assert!(needed_by(&own).contains(ACCOUNTS));
+        for permission in required(&own) {
+            let of_account = permission.needed_by == names::CLOUD_NODE;
+            assert_eq!(permission.is_of_account(), of_account, "{permission:?}");
+            let review = permission.review();
+            let user = &review["spec"]["user"];
+            if of_account {
+                assert_eq!(*user, "system:serviceaccount:kube-system:node-controller");
+            } else {
+                assert!(user.is_null(), "{review}");
+            }
+        }
         let controllers = BTreeSet::from([names::CLOUD_NODE]);
         let node = EnabledParts { controllers, ..EnabledParts::default() };
         assert_eq!(needed_by(&node), BTreeSet::from(["caches", names::CLOUD_NODE]));
@@ -251,14 +317,14 @@ mod tests {
     #[test]
     fn missing_permissions_are_reported_by_what_needs_them() {
         let required = required(&all_parts());
-        assert_eq!(check(&required, &[])[0].severity, Severity::Ok);
+        assert_eq!(check(required.len(), &[])[0].severity, Severity::Ok);
         let denied: Vec<_> = required
             .iter()
             .filter(|p| {
                 ["nodes/status", "tokenreviews", "leases", "configmaps"].contains(&p.resource)
             })
             .collect();
-        let findings = check(&required, &denied);
+        let findings = check(required.len(), &denied);
         let lines: Vec<_> = findings
             .iter()
             .map(|finding| (finding.severity, &*finding.message))

@@ -62,6 +62,9 @@ pub struct Config {
     /// The version to report where Kubernetes versions are reported, from `--version=vX.Y.Z`; the
     /// product's own if unset.
     pub reported_version: Option<String>,
+    /// False if a provider that cannot reach its cloud must return the error at once, as the
+    /// subcommand `check` wants it. True otherwise: the provider waits until the cloud answers.
+    pub wait_for_cloud: bool,
     /// The values of the provider's own flags
     /// ([`Product::extra_flags`](super::Product::extra_flags)), by name.
     pub extra: BTreeMap<&'static str, String>,
@@ -148,6 +151,7 @@ impl Config {
             feature_gates: FeatureGates::default(),
             client_gates: ClientFeatureGates::default(),
             reported_version: None,
+            wait_for_cloud: true,
             extra: BTreeMap::new(),
             extra_lists: BTreeMap::new(),
             warnings: Vec::new(),

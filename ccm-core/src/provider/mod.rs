@@ -177,6 +177,7 @@
 mod batch;
 pub mod call_metrics;
 mod error;
+mod finding;
 pub(crate) mod instance_records;
 mod instances;
 mod inventory;
@@ -203,6 +204,7 @@ use tokio_util::sync::CancellationToken;
 pub use batch::InstanceBatcher;
 pub(crate) use error::MAX_RETRY_AFTER;
 pub use error::{CloudError, ErrorKind};
+pub use finding::{Area, CheckedCluster, Finding, FindingKind, NotBuilt, Severity};
 pub use instances::{
     BatchLimits, InstanceMetadata, InstanceQuery, InstanceStatus, Instances, MetadataScope,
     PowerState, is_canonical_number,
@@ -335,6 +337,18 @@ pub trait CloudProvider: Send + Sync + 'static {
     /// Called once, after [`start`](Self::start). The framework drops loops that `--controllers`
     /// does not select.
     fn controllers(&self) -> Vec<ProviderController> {
+        Vec::new()
+    }
+
+    /// Finds out for the subcommand `check` what is wrong in the cloud, beyond what the framework
+    /// checks itself. The default is nothing, and a provider works without it.
+    ///
+    /// Called once, after [`start`](Self::start), whether or not that succeeded. The write gate of
+    /// `op` never opens, so only reads reach the cloud. Read as much as a person would look at, and
+    /// no more: page by page, with a limit. A read that fails is a finding, too.
+    /// [`finding_kinds!`](crate::finding_kinds) declares the kinds.
+    async fn check(&self, op: &Op, cluster: CheckedCluster<'_>) -> Vec<Finding> {
+        let _ = (op, cluster);
         Vec::new()
     }
 }

@@ -6,13 +6,13 @@ pub use async_trait::async_trait;
 pub use http::Method;
 
 pub use super::{
-    BackendKind, Backends, BatchLimits, CloudError, CloudProvider, Digest, ErrorKind, EventType,
-    FieldError, InstanceMetadata, InstanceQuery, InstanceStatus, Instances, Inventory,
-    LabelRequirement, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers, MetadataScope, Mutation,
-    MutationResponse, NodeOwnership, NodeTarget, Op, OwnedObject, Owner, PlannedChange, PowerState,
-    Progress, ProviderContext, Rate, RateLimiter, ReadMode, Route, RouteChange, RouteLimits,
-    Routes, SIMPLE_OPERATIONS, ServiceInterpretation, ServiceNotice, SharedRead, SourceRanges,
-    is_canonical_number,
+    BackendKind, Backends, BatchLimits, CheckedCluster, CloudError, CloudProvider, Digest,
+    ErrorKind, EventType, FieldError, Finding, InstanceMetadata, InstanceQuery, InstanceStatus,
+    Instances, Inventory, LabelRequirement, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers,
+    MetadataScope, Mutation, MutationResponse, NodeOwnership, NodeTarget, Op, OwnedObject, Owner,
+    PlannedChange, PowerState, Progress, ProviderContext, Rate, RateLimiter, ReadMode, Route,
+    RouteChange, RouteLimits, Routes, SIMPLE_OPERATIONS, ServiceInterpretation, ServiceNotice,
+    SharedRead, SourceRanges, is_canonical_number,
     rest::{
         ErrorFormat, ErrorResponse, OperationFormat, OperationStatus, PageFormat, RestClient,
         Transport, path,

@@ -12,7 +12,7 @@ use ccm_core::{
 use crate::{
     api::Connection,
     config::{self, Settings},
-    provider::{AwsProvider, NAME},
+    provider::{AwsProvider, NAME, config_invalid, connection_failed, not_built},
     tagging,
 };
 
@@ -55,9 +55,17 @@ where
     C: FnOnce(Settings) -> F,
     F: Future<Output = Result<Connection, BoxError>>,
 {
-    let (settings, tagging) = read_settings(&config)?;
+    let (settings, tagging) = read_settings(&config).map_err(|error| {
+        let file = config
+            .generic
+            .cloud_config
+            .as_deref()
+            .map(|file| file.display().to_string());
+        config_invalid(&file.unwrap_or_else(|| "the flags".to_owned()), error)
+    })?;
     settings.log();
-    let Connection { region, transport, metadata } = connect(settings.clone()).await?;
+    let connection = connect(settings.clone()).await.map_err(connection_failed)?;
+    let Connection { region, transport, metadata } = connection;
     let settings = Settings { region: Some(region), ..settings };
     let mut delay = FIRST_RETRY_DELAY;
     loop {
@@ -67,8 +75,8 @@ where
             Ok(provider) => return Ok(provider.with_tagging(tagging)),
             Err(error) => error,
         };
-        if !error.is_transient() {
-            return Err(error.into());
+        if !error.is_transient() || !config.wait_for_cloud {
+            return Err(not_built(error).into());
         }
         // Retry here, so that an outage does not cause a restart loop. A signal ends the wait.
         tracing::warn!(error = %chain(&error), ?delay, "failed to discover region, VPC and cluster; retrying");

@@ -1,5 +1,7 @@
 //! The AWS provider, which combines all capabilities for one account, region, VPC and cluster.
 
+mod check;
+
 use std::{
     collections::BTreeSet,
     sync::{Arc, LazyLock},
@@ -10,8 +12,8 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeFields, NodeView},
     provider::{
-        CloudError, CloudProvider, Instances, Inventory, LoadBalancers, NodeOwnership, Op,
-        ProviderContext, ProviderController, Routes,
+        CheckedCluster, CloudError, CloudProvider, Finding, Instances, Inventory, LoadBalancers,
+        NodeOwnership, Op, ProviderContext, ProviderController, Routes,
     },
     write_gate::WriteGate,
 };
@@ -20,6 +22,8 @@ use prometheus::Registry;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub use self::check::AwsFinding;
+pub(crate) use self::check::{config_invalid, connection_failed, not_built};
 use crate::{
     api::{Action, Metadata, RequestClass, Transport},
     client::Client,
@@ -214,6 +218,10 @@ impl CloudProvider for AwsProvider {
             Some(options) => vec![tagging::controller(options.clone(), self.scope.clone())],
             None => Vec::new(),
         }
+    }
+
+    async fn check(&self, op: &Op, cluster: CheckedCluster<'_>) -> Vec<Finding> {
+        check::Checks::new(self, op, cluster).run().await
     }
 }
 

@@ -91,6 +91,10 @@ impl ServiceAccountTokens {
     }
 }
 
+/// The groups that the API server gives to these ServiceAccounts.
+pub(crate) const GROUPS: [&str; 3] =
+    ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"];
+
 /// Returns the user name of a ServiceAccount. The user agent of its requests ends with it.
 pub fn user(account: &str) -> String {
     format!("system:serviceaccount:{NAMESPACE}:{account}")

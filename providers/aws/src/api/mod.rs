@@ -33,6 +33,16 @@ pub trait Transport: Send + Sync + 'static {
     /// # Errors
     /// Returns AWS' error, or [`AwsErrorCause::NoResponse`].
     async fn send(&self, call: Call) -> Result<Reply, AwsError>;
+
+    /// Asks EC2 with the parameter `DryRun` whether it would allow a change, which changes nothing.
+    /// Returns `None` if that is not known, which is the default.
+    ///
+    /// # Errors
+    /// Returns any other error of AWS, or [`AwsErrorCause::NoResponse`].
+    async fn would_allow(&self, call: Call) -> Result<Option<bool>, AwsError> {
+        let _ = call;
+        Ok(None)
+    }
 }
 
 /// The instance metadata service (IMDS).

@@ -70,7 +70,7 @@ impl Faults {
         self.lost_responses.remove(&self.writes)
     }
 
-    fn refusal(&mut self, action: Action) -> Option<ApiRejection> {
+    pub(super) fn refusal(&mut self, action: Action) -> Option<ApiRejection> {
         if let Some(left) = self.throttled.get_mut(&action).filter(|left| **left > 0) {
             *left -= 1;
             return Some(throttled(action));

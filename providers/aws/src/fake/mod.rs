@@ -44,7 +44,7 @@ pub use self::{
 };
 use self::{error::ApiResult, faults::RequestOutcome, state::AccountState};
 use crate::{
-    api::{Action, AwsError, Call, Reply, Request, RequestClass, Transport},
+    api::{Action, AwsError, Call, Reply, Request, RequestClass, Service, Transport},
     client::Client,
 };
 
@@ -250,6 +250,24 @@ impl Transport for FakeAws {
         };
         self.half_latency().await;
         result
+    }
+
+    async fn would_allow(&self, call: Call) -> Result<Option<bool>, AwsError> {
+        let action = call.action();
+        if action.service() != Service::Ec2 {
+            return Ok(None);
+        }
+        self.half_latency().await;
+        let mut state = self.state.lock();
+        match state
+            .faults
+            .refusal(action)
+            .map(|refusal| refusal.into_error(action))
+        {
+            None => Ok(Some(true)),
+            Some(error) if error.has_code("UnauthorizedOperation") => Ok(Some(false)),
+            Some(error) => Err(error),
+        }
     }
 }
 

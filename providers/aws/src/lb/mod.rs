@@ -36,6 +36,7 @@ use ccm_core::{
     },
 };
 
+pub(crate) use self::observe::access_denied::is_denied_by_policy;
 use self::{
     classic::ClassicLoadBalancers,
     model::{DesiredLoadBalancer, SecurityGroupChoice, ServiceKey, UpdateScope},

@@ -184,6 +184,20 @@ impl Fault {
             && self.is_active(age)
     }
 
+    /// Returns the operation that fails.
+    pub fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    /// Returns what fails, and how.
+    pub fn describe(&self) -> String {
+        let object = match &self.object {
+            Some(object) => format!(" of {object}"),
+            None => String::new(),
+        };
+        format!("{}{object} fails: {}", self.operation.as_str(), self.error.description())
+    }
+
     fn matches_object(&self, names: &[&str]) -> bool {
         match &self.object {
             Some(object) => names.contains(&object.as_str()),
@@ -239,6 +253,13 @@ pub(super) struct FiredFault {
 impl Faults {
     pub(super) fn replace(&mut self, faults: Vec<Fault>) {
         *self = Self { faults, set_at: Instant::now() };
+    }
+
+    /// Returns the faults that can still fire.
+    pub(super) fn active(&self) -> Vec<Fault> {
+        let age = self.set_at.elapsed();
+        let can_fire = |fault: &&Fault| fault.remaining != Some(0) && fault.is_active(age);
+        self.faults.iter().filter(can_fire).cloned().collect()
     }
 
     /// Fires the first fault that matches this call, and counts it. `names` are the names of the

@@ -240,6 +240,11 @@ impl MockCloud {
         self.0.state.lock().faults.replace(faults);
     }
 
+    /// Returns the faults that can fire now.
+    pub fn active_faults(&self) -> Vec<Fault> {
+        self.0.state.lock().faults.active()
+    }
+
     /// Sets or removes the hook that runs around every provider call.
     pub fn set_hook(&self, hook: Option<Arc<dyn CallHook>>) {
         self.0.state.lock().hook = hook;

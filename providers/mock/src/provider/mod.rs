@@ -1,5 +1,6 @@
 //! The mock provider, which translates the framework's requests to calls of the mock cloud.
 
+mod findings;
 mod instances;
 mod inventory;
 mod load_balancer;
@@ -11,8 +12,8 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeFields, NodeView, well_known},
     provider::{
-        CloudError, CloudProvider, Instances, Inventory, LoadBalancers, NodeOwnership,
-        ProviderContext, Routes,
+        CheckedCluster, CloudError, CloudProvider, Finding, Instances, Inventory, LoadBalancers,
+        NodeOwnership, Op, ProviderContext, Routes,
     },
 };
 
@@ -25,6 +26,7 @@ use crate::{
     },
 };
 
+pub use findings::MockFinding;
 pub use load_balancer::annotations;
 
 /// The mock provider, with all four capabilities.
@@ -224,6 +226,10 @@ impl CloudProvider for MockProvider {
 
     fn inventory(&self) -> Option<&dyn Inventory> {
         Some(self)
+    }
+
+    async fn check(&self, op: &Op, cluster: CheckedCluster<'_>) -> Vec<Finding> {
+        self.find_problems(op, cluster).await
     }
 }
 

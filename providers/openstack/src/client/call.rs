@@ -93,6 +93,7 @@ calls! {
     Identity Read {
         TokenCreate "token_create" "token"
         IdentityVersionList "identity_version_list" ""
+        ApplicationCredentialGet "application_credential_get" "application_credential"
     }
     Compute Read {
         ComputeVersionGet "compute_version_get" ""

@@ -43,7 +43,7 @@ pub use self::{
     https::{Https, HttpsError},
     request::Request,
     rows::{Rows, UnreadableRow},
-    session::{Credentials, Microversion, OctaviaVersion, Session},
+    session::{Credentials, Microversion, OctaviaVersion, Session, TokenOwner},
     tls::TlsError,
     transport::{Transport, TransportError},
 };

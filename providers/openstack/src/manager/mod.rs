@@ -6,13 +6,13 @@ use ccm_core::{
     app,
     config::{Config, Flag, Product},
     error::{BoxError, chain},
-    provider::CloudProvider,
+    provider::{CloudProvider, NotBuilt},
 };
 
 use crate::{
     client::{Client, Https, Transport},
     config::{self, Cloud, ConfigErrors, Environment, ReloadingCredentials, Settings},
-    provider::{NAME, OpenStackProvider},
+    provider::{NAME, OpenStackFinding, OpenStackProvider, connection_invalid, not_built},
 };
 
 /// The flag for components that precede our own name in the header `User-Agent`.
@@ -84,21 +84,26 @@ where
         .cloud_config
         .clone()
         .ok_or(ConfigErrors::NoFile)?;
-    let settings = config::load(Some(&file), &environment)?;
+    let settings = config::load(Some(&file), &environment).map_err(|error| {
+        let finding =
+            OpenStackFinding::ConfigInvalid.about(file.display().to_string(), chain(&error));
+        NotBuilt::new(finding, error)
+    })?;
     settings.log();
-    let cluster: Arc<str> = config.generic.cluster_name.as_str().into();
-    let transport = connect(&settings.cloud, user_agents(&config))?;
+    let transport = connect(&settings.cloud, user_agents(&config)).map_err(connection_invalid)?;
     let credentials = Arc::new(ReloadingCredentials::new(file, environment));
     let client = Client::new(&settings, credentials, transport);
-    connect_with_retries(settings, client, cluster).await
+    connect_with_retries(settings, client, &config).await
 }
 
-/// Connects to the cloud, and retries with a back-off while it is unavailable.
+/// Connects to the cloud, and retries with a back-off while it is unavailable, unless the flags say
+/// not to wait.
 async fn connect_with_retries(
     settings: Settings,
     client: Client,
-    cluster: Arc<str>,
+    config: &Config,
 ) -> Result<OpenStackProvider, BoxError> {
+    let cluster: Arc<str> = config.generic.cluster_name.as_str().into();
     let mut backoff = INITIAL_BACKOFF;
     loop {
         let error =
@@ -108,8 +113,8 @@ async fn connect_with_retries(
                 Ok(provider) => return Ok(provider),
                 Err(error) => error,
             };
-        if !error.is_transient() {
-            return Err(error.into());
+        if !error.is_transient() || !config.wait_for_cloud {
+            return Err(not_built(error, &settings.cloud).into());
         }
         // An outage of the cloud must not cause a restart loop. A signal ends the wait.
         tracing::warn!(error = %chain(&error), ?backoff, "failed to connect to OpenStack, retrying");

@@ -1,6 +1,7 @@
 //! The OpenStack provider, which combines instances, routes and load balancers for one cloud,
 //! project and region.
 
+mod check;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -14,8 +15,8 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeFields, NodeView},
     provider::{
-        CloudError, CloudProvider, ErrorKind, Instances, Inventory, NodeOwnership, Op,
-        ProviderContext, Routes,
+        CheckedCluster, CloudError, CloudProvider, ErrorKind, Finding, Instances, Inventory,
+        NodeOwnership, Op, ProviderContext, Routes,
     },
     write_gate::WriteGate,
 };
@@ -31,6 +32,9 @@ use crate::{
     provider_id,
     routes::{Extensions, NeutronRoutes},
 };
+
+pub use self::check::OpenStackFinding;
+pub(crate) use self::check::{connection_invalid, not_built};
 
 /// Name of the provider: `--cloud-provider`, and scheme of its provider IDs.
 pub const NAME: &str = "openstack";
@@ -278,5 +282,11 @@ impl CloudProvider for OpenStackProvider {
         self.load_balancers
             .as_ref()
             .map(|load_balancers| load_balancers as &dyn Inventory)
+    }
+
+    async fn check(&self, op: &Op, cluster: CheckedCluster<'_>) -> Vec<Finding> {
+        check::Checks::new(&self.client, &self.settings, op, cluster)
+            .run()
+            .await
     }
 }

@@ -40,6 +40,14 @@ pub(crate) async fn what_a_start_would_meet_is_known_before(
     let (code, report) = stage.report("check", &FLAGS).await?;
     let errors = messages(&report, "error");
     ensure!(code == Some(1) && errors.contains("\"cloud\": "), "{code:?}: {report:#}");
+    let finding = &report["findings"][0];
+    ensure!(finding["finding"] == "PasswordRejected", "{report:#}");
+    ensure!(
+        finding["advice"]
+            .as_str()
+            .is_some_and(|advice| advice.contains("username")),
+        "{report:#}"
+    );
     stage.config.password = None;
     Ok(())
 }

@@ -86,7 +86,7 @@ impl AccessDeniedCache {
 }
 
 /// Returns true if a policy denies the request. Invalid credentials say nothing about permissions.
-pub(in crate::lb) fn is_denied_by_policy(error: &AwsError) -> bool {
+pub(crate) fn is_denied_by_policy(error: &AwsError) -> bool {
     ["AccessDenied", "AccessDeniedException", "UnauthorizedOperation"]
         .iter()
         .any(|code| error.has_code(code))

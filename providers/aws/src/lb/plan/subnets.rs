@@ -34,7 +34,7 @@ const ANNOTATION_NAT: &str =
     "service.beta.kubernetes.io/aws-load-balancer-enable-prefix-for-ipv6-source-nat";
 
 /// Minimum number of free addresses that AWS requires in a subnet of a load balancer.
-const FREE_ADDRESSES: u32 = 8;
+pub const FREE_ADDRESSES: u32 = 8;
 
 /// Chooses the subnets of a new load balancer, or the named ones, with the desired addresses in
 /// each.

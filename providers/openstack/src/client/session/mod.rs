@@ -9,6 +9,7 @@ mod token_request;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderValue};
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::{sync::Mutex as AsyncMutex, time::Instant};
 use url::Url;
@@ -92,12 +93,34 @@ struct TokenScope {
     domain: Option<Box<str>>,
 }
 
+/// Whose token it is, and what it is good for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenOwner {
+    /// ID of the user.
+    pub user_id: Box<str>,
+    /// Name of the user.
+    pub user_name: Box<str>,
+    /// ID of the project; `None` if the token is good for a domain.
+    pub project_id: Option<Box<str>>,
+    /// Name of the project.
+    pub project_name: Option<Box<str>>,
+    /// Names of the roles in the project.
+    pub roles: Vec<Box<str>>,
+    /// ID of the application credential that the token was made with.
+    pub application_credential: Option<Box<str>>,
+    /// Expiry of the user's password, in Keystone's form.
+    pub password_expires_at: Option<Box<str>>,
+    /// The time of Keystone when it issued the token.
+    pub issued_at: Timestamp,
+}
+
 /// A token with its catalog.
 pub(super) struct ScopedToken {
     token: HeaderValue,
     scope: TokenScope,
     /// True with the role `admin`, with which services also list the objects of other projects.
     is_admin: bool,
+    owner: TokenOwner,
     generation: u64,
     renew_at: Instant,
     expires_at: Instant,
@@ -155,6 +178,14 @@ impl Session {
     /// Returns Keystone's response, or the reason why there is none.
     pub async fn is_admin(&self) -> Result<bool, OpenStackError> {
         Ok(self.current().await?.is_admin)
+    }
+
+    /// Returns whose token is used, and what it is good for.
+    ///
+    /// # Errors
+    /// Returns Keystone's response, or the reason why there is none.
+    pub async fn owner(&self) -> Result<TokenOwner, OpenStackError> {
+        Ok(self.current().await?.owner.clone())
     }
 
     /// Returns the URL of a service, as it is in the catalog.

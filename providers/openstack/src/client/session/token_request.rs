@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::{
-    RENEW_BEFORE_EXPIRY, ScopedToken, Session, TokenRenewal, TokenScope, catalog, discovery,
-    keystone,
+    RENEW_BEFORE_EXPIRY, ScopedToken, Session, TokenOwner, TokenRenewal, TokenScope, catalog,
+    discovery, keystone,
 };
 use crate::{
     api::keystone::Token,
@@ -73,6 +73,7 @@ impl Session {
             token,
             scope: token_scope(read),
             is_admin: has_admin_role(read),
+            owner: token_owner(read, issued),
             generation,
             renew_at: now + life.saturating_sub(RENEW_BEFORE_EXPIRY.min(life / 10)),
             expires_at: now + life,
@@ -192,6 +193,26 @@ fn has_admin_role(token: &Token) -> bool {
         .roles
         .iter()
         .any(|role| role.name.eq_ignore_ascii_case("admin"))
+}
+
+fn token_owner(token: &Token, issued_at: Timestamp) -> TokenOwner {
+    let project = token.project.as_ref();
+    let credential = token.application_credential.as_ref();
+    TokenOwner {
+        user_id: token.user.id.as_str().into(),
+        user_name: token.user.name.as_str().into(),
+        project_id: project.map(|project| project.id.as_str().into()),
+        project_name: project.map(|project| project.name.as_str().into()),
+        roles: token
+            .roles
+            .iter()
+            .flatten()
+            .map(|role| role.name.as_str().into())
+            .collect(),
+        application_credential: credential.map(|credential| credential.id.as_str().into()),
+        password_expires_at: token.user.password_expires_at.as_deref().map(Into::into),
+        issued_at,
+    }
 }
 
 fn token_scope(token: &Token) -> TokenScope {

@@ -29,7 +29,6 @@ use crate::{
 };
 
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
-pub(super) const CLUSTER: &str = "kubernetes";
 
 /// A cluster on the local cloud.
 pub(super) struct Cluster {
@@ -135,7 +134,7 @@ impl Cluster {
             Arc::new(settings.cloud.auth.clone()),
             InProcess::new(&self.stage.cloud),
         );
-        let provider = connect_with_retries(settings, client, CLUSTER.into())
+        let provider = connect_with_retries(settings, client, &config)
             .await
             .unwrap();
         let server = self.api.clone();

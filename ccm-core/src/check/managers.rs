@@ -1,0 +1,181 @@
+//! The search for other cloud-controller-managers, by the pods and the Leases of a namespace.
+
+use serde_json::Value;
+
+use super::{
+    ClusterFinding, Finding,
+    lease::{Lease, host_of},
+};
+
+/// Images whose name ends so are cloud-controller-managers, whatever the cloud.
+const IMAGE_SUFFIX: &str = "cloud-controller-manager";
+/// The locks of other managers: the default of leader election, that of a leader migration, and
+/// names that end like the image.
+const MIGRATION_LOCK: &str = "cloud-provider-extraction-migration";
+/// Programs that have the flag `--cloud-provider` and are no managers of a cloud.
+const OTHER_PROGRAMS: [&str; 2] = ["kube-apiserver", "kubelet"];
+
+/// A pod of another manager.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ManagerPod {
+    /// The name.
+    pub(crate) name: String,
+    /// The node that it runs on, whose name is its host name with `hostNetwork`.
+    pub(crate) node: String,
+    /// The image that was recognised.
+    image: String,
+}
+
+/// Returns the pods that run a manager other than `product`, the name of our image.
+pub(crate) fn other_managers(pods: &[Value], product: &str) -> Vec<ManagerPod> {
+    let mut found = Vec::new();
+    for pod in pods {
+        if matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
+            continue;
+        }
+        let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+        let image = containers
+            .filter(|c| is_other_manager(c, product))
+            .find_map(image_of);
+        if let Some(image) = image {
+            found.push(ManagerPod {
+                name: text(&pod["metadata"]["name"]),
+                node: text(&pod["spec"]["nodeName"]),
+                image: image.to_owned(),
+            });
+        }
+    }
+    found
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn image_of(container: &Value) -> Option<&str> {
+    container["image"].as_str()
+}
+
+/// Returns the last part of an image's name, without tag and digest.
+fn base_name(image: &str) -> &str {
+    let name = image.rsplit('/').next().unwrap_or_default();
+    name.split(['@', ':']).next().unwrap_or_default()
+}
+
+/// Returns true if a container runs a manager of a cloud that is not ours. A
+/// kube-controller-manager is one if it still has a cloud built in.
+fn is_other_manager(container: &Value, product: &str) -> bool {
+    let name = base_name(image_of(container).unwrap_or_default());
+    if name == product || OTHER_PROGRAMS.contains(&name) {
+        return false;
+    }
+    if name.ends_with(IMAGE_SUFFIX) {
+        return true;
+    }
+    let words = ["command", "args"].into_iter().flat_map(|key| {
+        let words = container[key].as_array().into_iter().flatten();
+        words.filter_map(Value::as_str)
+    });
+    let mut clouds = words.filter_map(|word| word.strip_prefix("--cloud-provider="));
+    clouds.any(|cloud| !matches!(cloud, "" | "external"))
+}
+
+/// Reports the pods of other managers.
+pub(crate) fn check_pods(pods: &[ManagerPod]) -> Vec<Finding> {
+    let report = |pod: &ManagerPod| {
+        let message = format!("pod {} runs another manager: {}", pod.name, pod.image);
+        ClusterFinding::OtherManager.about(&pod.name, message)
+    };
+    pods.iter().map(report).collect()
+}
+
+/// Returns the pod of another manager that holds a Lease, by the host name in the identity.
+pub(crate) fn pod_of<'a>(holder: &str, pods: &'a [ManagerPod]) -> Option<&'a ManagerPod> {
+    let host = host_of(holder);
+    pods.iter().find(|pod| pod.name == host || pod.node == host)
+}
+
+/// Reports Leases of other managers that are held now, given all Leases of the namespace with their
+/// names. `own` are the names that this process uses.
+pub(crate) fn check_leases(
+    leases: &[(String, Lease)],
+    own: &[String],
+    now: jiff::Timestamp,
+) -> Vec<Finding> {
+    let is_other = |name: &String| {
+        !own.contains(name) && (name.ends_with(IMAGE_SUFFIX) || name == MIGRATION_LOCK)
+    };
+    let others = leases.iter().filter(|(name, _)| is_other(name));
+    others
+        .filter_map(|(name, lease)| {
+            let holder = lease.live_holder(now)?;
+            let message = format!("{holder} holds Lease {name}, which this manager does not use");
+            Some(ClusterFinding::OtherLease.about(format!("Lease {name}"), message))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(image: &str, args: &[&str]) -> Value {
+        json!({
+            "metadata": {"name": "p"},
+            "spec": {"nodeName": "n1", "containers": [{"image": image, "args": args}]},
+        })
+    }
+
+    #[test]
+    fn managers_are_recognised_by_image_and_flag() {
+        let cases: [(&str, &[&str], bool); 9] = [
+            ("registry.k8s.io/provider-os/openstack-cloud-controller-manager:v1.33", &[], true),
+            ("registry.k8s.io/provider-aws/cloud-controller-manager@sha256:ab", &[], true),
+            ("x/kube-controller-manager:v1.20", &["--cloud-provider=aws"], true),
+            ("x/kube-controller-manager:v1.33", &["--cloud-provider=external"], false),
+            ("x/kube-apiserver:v1.20", &["--cloud-provider=aws"], false),
+            ("localhost:5000/ccm-mock:1", &["--cloud-provider=mock"], false),
+            ("ccm-mock", &["--cloud-provider=mock"], false),
+            ("example.org/my-manager", &["--cloud-provider=mock"], true),
+            ("coredns:1.12", &["-conf"], false),
+        ];
+        for (image, args, expected) in cases {
+            let found = other_managers(&[pod(image, args)], "ccm-mock");
+            assert_eq!(!found.is_empty(), expected, "{image}");
+        }
+        let mut done = pod("x/cloud-controller-manager", &[]);
+        done["status"] = json!({"phase": "Succeeded"});
+        assert_eq!(other_managers(&[done], "ccm-mock"), []);
+    }
+
+    #[test]
+    fn the_holder_of_a_lease_is_found_by_pod_or_node() {
+        let pods = other_managers(&[pod("x/cloud-controller-manager", &[])], "ccm-mock");
+        for (holder, found) in [("p_1-2", true), ("n1_1-2", true), ("n2_1", false), ("", false)] {
+            assert_eq!(pod_of(holder, &pods).is_some(), found, "{holder}");
+        }
+    }
+
+    #[test]
+    fn only_live_leases_of_managers_count() {
+        let now: jiff::Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
+        let lease = |name: &str, renewed: &str| {
+            let spec =
+                json!({"holderIdentity": "h_1", "leaseDurationSeconds": 15, "renewTime": renewed});
+            (name.to_owned(), serde_json::from_value(json!({"spec": spec})).unwrap())
+        };
+        let fresh = "2026-01-01T00:00:55Z";
+        let leases = [
+            lease("cloud-controller-manager", fresh),
+            lease("openstack-cloud-controller-manager", fresh),
+            lease(MIGRATION_LOCK, "2026-01-01T00:00:05Z"),
+            lease("kube-scheduler", fresh),
+        ];
+        let own = ["cloud-controller-manager".to_owned()];
+        let found = check_leases(&leases, &own, now);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].object, "Lease openstack-cloud-controller-manager");
+    }
+}

@@ -1,0 +1,456 @@
+//! Each row is one misconfiguration, for which there must be exactly one line that says what to do
+//! about it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ccm_core::{
+    check::not_built as finding_of,
+    config::{Config, Invocation, parse},
+    error::BoxError,
+    k8s::{NodeView, ServiceView},
+    provider::{CheckedCluster, CloudProvider, Finding, Op, Severity},
+    write_gate::WriteGate,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::super::AwsProvider;
+use crate::{
+    api::{Action, AwsError, AwsErrorCause, Connection, Metadata},
+    fake::{CLUSTER, FakeCluster, REGION},
+    manager,
+};
+
+const OWN_TAG: &str = "kubernetes.io/cluster/test";
+const OTHER_TAG: &str = "kubernetes.io/cluster/other";
+
+/// A cluster in AWS, with what of it a row changes.
+struct Fixture {
+    world: FakeCluster,
+    /// More lines of `[Global]` in the cloud config.
+    config: String,
+    vpc: String,
+    nodes: Vec<Arc<NodeView>>,
+    metadata: InstanceMetadata,
+}
+
+/// The instance metadata service, which answers nothing unless a row says so.
+#[derive(Clone, Debug, Default)]
+struct InstanceMetadata(Option<String>);
+
+#[async_trait]
+impl Metadata for InstanceMetadata {
+    async fn get(&self, path: &str) -> Result<Option<String>, AwsError> {
+        match &self.0 {
+            Some(id) if path == "instance-id" => Ok(Some(id.clone())),
+            Some(_) => Ok(None),
+            None => Err(AwsError {
+                action: None,
+                cause: AwsErrorCause::NoResponse(Arc::from(Box::from("no route"))),
+            }),
+        }
+    }
+}
+
+fn node(name: &str, zone: &str, id: &str) -> Arc<NodeView> {
+    let provider_id = Some(format!("aws:///{zone}/{id}").into());
+    Arc::new(NodeView { provider_id, ..NodeView::named(name) })
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let world = FakeCluster::small(2);
+        let ids = world.nodes.iter().enumerate();
+        let nodes = ids
+            .map(|(n, id)| node(&format!("n{n}"), "us-west-2a", id))
+            .collect();
+        let config = format!("Region = {REGION}\nKubernetesClusterID = {CLUSTER}");
+        let vpc = world.vpc.to_string();
+        Self {
+            world,
+            config,
+            vpc,
+            nodes,
+            metadata: InstanceMetadata::default(),
+        }
+    }
+
+    fn op() -> Op {
+        Op::new("kubernetes", CancellationToken::new(), WriteGate::always_closed())
+    }
+
+    /// Builds the provider as the subcommand does, and checks.
+    async fn check(&self) -> Vec<Finding> {
+        let provider = match self.build().await {
+            Ok(provider) => provider,
+            Err(error) => return vec![finding_of(&error)],
+        };
+        let service = Arc::new(ServiceView::named("shop", "web"));
+        let cluster = CheckedCluster {
+            nodes: &self.nodes,
+            services: Some(std::slice::from_ref(&service)),
+            creates_routes: true,
+        };
+        provider.check(&Self::op(), cluster).await
+    }
+
+    async fn build(&self) -> Result<AwsProvider, BoxError> {
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("cloud.conf");
+        std::fs::write(&file, format!("[Global]\nVPC = {}\n{}\n", self.vpc, self.config))?;
+        let (transport, metadata) = (self.world.aws.transport(), Arc::new(self.metadata.clone()));
+        manager::build(config(&file)?, |settings| async move {
+            let region = settings.region.clone().unwrap_or_else(|| REGION.into());
+            Ok(Connection { transport, metadata, region })
+        })
+        .await
+    }
+}
+
+/// Parses the flags, and does not wait for AWS, like the subcommand `check`.
+fn config(file: &std::path::Path) -> Result<Config, BoxError> {
+    let args = ["--cloud-provider=aws".to_owned(), format!("--cloud-config={}", file.display())];
+    match parse(&manager::product(), args)? {
+        Invocation::Run(mut config) => {
+            config.wait_for_cloud = false;
+            Ok(*config)
+        }
+        other => Err(format!("{other:?}").into()),
+    }
+}
+
+/// A row: what is wrong, and the name, severity, object and advice of its line.
+type Row = (fn(&mut Fixture), &'static str, Severity, fn(&Fixture) -> String, &'static str);
+
+fn vpc(fixture: &Fixture) -> String {
+    format!("VPC {}", fixture.vpc)
+}
+
+fn first_instance(fixture: &Fixture) -> String {
+    fixture.world.nodes[0].to_string()
+}
+
+const ROWS: &[Row] = &[
+    // The provider cannot be created.
+    (
+        |f| f.config += "\nRegoin = x",
+        "ConfigInvalid",
+        Severity::Error,
+        |_| String::new(),
+        "correct the keys",
+    ),
+    (
+        |f| f.config = format!("Region = {REGION}"),
+        "MetadataMissing",
+        Severity::Error,
+        |_| "KubernetesClusterID".to_owned(),
+        "set KubernetesClusterID in the cloud config",
+    ),
+    (
+        own_instance_in_another_account,
+        "OwnInstanceUnknown",
+        Severity::Error,
+        |_| "instance i-0000".to_owned(),
+        "ec2:DescribeInstances for instance i-0000",
+    ),
+    (
+        own_instance_with_two_tags,
+        "ClusterTagsContradict",
+        Severity::Error,
+        |f| format!("instance {}", f.world.nodes[0]),
+        "leave one tag",
+    ),
+    // Credentials and permissions.
+    (
+        |f| {
+            f.world
+                .aws
+                .fail_always(Action::DescribeVpcs, "ExpiredToken")
+        },
+        "CredentialsInvalid",
+        Severity::Error,
+        |_| "instance profile, IRSA or environment".to_owned(),
+        "renew the credentials",
+    ),
+    (
+        |f| {
+            f.world
+                .aws
+                .fail_always(Action::DescribeVpcs, "InvalidClientTokenId")
+        },
+        "CredentialsInvalid",
+        Severity::Error,
+        |_| "instance profile, IRSA or environment".to_owned(),
+        "renew the credentials",
+    ),
+    (
+        |f| f.world.aws.deny(Action::DescribeSubnets),
+        "ReadDenied",
+        Severity::Error,
+        |_| "ec2:DescribeSubnets".to_owned(),
+        "allow ec2:DescribeSubnets in the IAM policy",
+    ),
+    (
+        |f| f.world.aws.deny(Action::DescribeLoadBalancers),
+        "ReadDenied",
+        Severity::Error,
+        |_| "elasticloadbalancing:DescribeLoadBalancers".to_owned(),
+        "allow elasticloadbalancing:DescribeLoadBalancers",
+    ),
+    (
+        |f| {
+            f.world
+                .aws
+                .fail_always(Action::DescribeSecurityGroups, "InternalError")
+        },
+        "ReadFailed",
+        Severity::Warning,
+        |_| "ec2:DescribeSecurityGroups".to_owned(),
+        "error of ec2:DescribeSecurityGroups",
+    ),
+    (
+        |f| f.world.aws.deny(Action::CreateSecurityGroup),
+        "ChangeDenied",
+        Severity::Error,
+        |_| "ec2:CreateSecurityGroup".to_owned(),
+        "allow ec2:CreateSecurityGroup",
+    ),
+    (
+        |f| f.world.aws.deny(Action::AuthorizeSecurityGroupIngress),
+        "ChangeDenied",
+        Severity::Error,
+        |_| "ec2:AuthorizeSecurityGroupIngress".to_owned(),
+        "allow ec2:AuthorizeSecurityGroupIngress",
+    ),
+    (
+        |f| f.world.aws.deny(Action::CreateTags),
+        "ChangeDenied",
+        Severity::Error,
+        |_| "ec2:CreateTags".to_owned(),
+        "allow ec2:CreateTags",
+    ),
+    (
+        |f| f.world.aws.deny(Action::ModifyInstanceAttribute),
+        "ChangeDenied",
+        Severity::Error,
+        |_| "ec2:ModifyInstanceAttribute".to_owned(),
+        "allow ec2:ModifyInstanceAttribute",
+    ),
+    // Account and region.
+    (
+        wrong_account,
+        "VpcUnknown",
+        Severity::Error,
+        vpc,
+        "the credentials are of the account of VPC vpc-0other",
+    ),
+    (
+        |f| f.nodes.push(node("far", "eu-west-1a", "i-0far")),
+        "NodeInOtherRegion",
+        Severity::Error,
+        |_| "far".to_owned(),
+        "to the region of far",
+    ),
+    // Tags.
+    (
+        |f| retag_subnets(f, Some(OTHER_TAG)),
+        "SubnetsOfOtherClusters",
+        Severity::Error,
+        vpc,
+        "tag subnets of VPC",
+    ),
+    (
+        |f| retag_subnets(f, None),
+        "SubnetsUntagged",
+        Severity::Warning,
+        vpc,
+        "tag the subnets of load balancers in VPC",
+    ),
+    (
+        no_role_tags,
+        "SubnetRolesMissing",
+        Severity::Warning,
+        vpc,
+        "with kubernetes.io/role/elb=1",
+    ),
+    (
+        one_full_subnet,
+        "SubnetFull",
+        Severity::Warning,
+        |f| f.world.public[0].to_string(),
+        "free addresses in subnet-",
+    ),
+    (
+        subnet_of_two_clusters,
+        "OwnedByTwoClusters",
+        Severity::Error,
+        |f| format!("subnet {}", f.world.private[0]),
+        "leave the value owned to one cluster",
+    ),
+    (
+        |f| f.world.aws.tag(&f.world.node_group, OTHER_TAG, "owned"),
+        "OwnedByTwoClusters",
+        Severity::Error,
+        |f| format!("security group {}", f.world.node_group),
+        "set shared for the others",
+    ),
+    (
+        |f| f.world.aws.untag(&f.world.nodes[0], OWN_TAG),
+        "InstanceUntagged",
+        Severity::Warning,
+        first_instance,
+        "with kubernetes.io/cluster/<ID>=owned",
+    ),
+    (
+        instance_of_another_cluster,
+        "InstanceOfOtherCluster",
+        Severity::Error,
+        first_instance,
+        "correct the tag",
+    ),
+    (
+        second_tagged_group,
+        "NodeGroupsAmbiguous",
+        Severity::Error,
+        |f| f.world.nodes[2].to_string(),
+        "on one security group of i-",
+    ),
+    (
+        several_untagged_groups,
+        "NodeGroupsUntagged",
+        Severity::Error,
+        |f| f.world.nodes[2].to_string(),
+        "tag one security group of i-",
+    ),
+    (
+        |f| f.world.aws.untag(&f.world.table, OWN_TAG),
+        "RouteTablesUnusable",
+        Severity::Error,
+        vpc,
+        "tag one route table of VPC",
+    ),
+];
+
+fn own_instance_in_another_account(f: &mut Fixture) {
+    f.config = format!("Region = {REGION}");
+    f.metadata = InstanceMetadata(Some("i-0000".to_owned()));
+}
+
+fn own_instance_with_two_tags(f: &mut Fixture) {
+    f.config = format!("Region = {REGION}");
+    f.metadata = InstanceMetadata(Some(f.world.nodes[0].to_string()));
+    f.world.aws.tag(&f.world.nodes[0], OTHER_TAG, "owned");
+}
+
+/// The VPC exists in another account, and so do the instances.
+fn wrong_account(f: &mut Fixture) {
+    f.vpc = "vpc-0other".to_owned();
+    f.config += &format!("\nRouteTableID = {}", f.world.table);
+}
+
+fn retag_subnets(f: &mut Fixture, other: Option<&str>) {
+    for subnet in f.world.public.iter().chain(&f.world.private) {
+        f.world.aws.untag(subnet, OWN_TAG);
+        if let Some(tag) = other {
+            f.world.aws.tag(subnet, tag, "owned");
+        }
+    }
+}
+
+fn no_role_tags(f: &mut Fixture) {
+    for subnet in f.world.public.iter().chain(&f.world.private) {
+        for role in ["kubernetes.io/role/elb", "kubernetes.io/role/internal-elb"] {
+            f.world.aws.untag(subnet, role);
+        }
+    }
+}
+
+fn one_full_subnet(f: &mut Fixture) {
+    f.world.aws.set_free_ips(&f.world.public[0], 3);
+}
+
+fn subnet_of_two_clusters(f: &mut Fixture) {
+    f.world.aws.tag(&f.world.private[0], OTHER_TAG, "owned");
+}
+
+fn instance_of_another_cluster(f: &mut Fixture) {
+    f.world.aws.untag(&f.world.nodes[0], OWN_TAG);
+    f.world.aws.tag(&f.world.nodes[0], OTHER_TAG, "owned");
+}
+
+fn second_tagged_group(f: &mut Fixture) {
+    let second = f
+        .world
+        .aws
+        .security_group(&f.world.vpc, "second", &[(OWN_TAG, "shared")]);
+    let groups = [f.world.node_group.clone(), second];
+    launch(f, &groups);
+}
+
+fn several_untagged_groups(f: &mut Fixture) {
+    let groups =
+        ["first", "second"].map(|name| f.world.aws.security_group(&f.world.vpc, name, &[]));
+    launch(f, &groups);
+}
+
+/// Launches one more node with these groups.
+fn launch(f: &mut Fixture, groups: &[crate::api::SecurityGroupId]) {
+    let mut instance = f
+        .world
+        .aws
+        .instance(&f.world.private[0])
+        .tag(OWN_TAG, "owned");
+    for group in groups {
+        instance = instance.group(group);
+    }
+    let id = instance.launch();
+    f.nodes.push(node("n2", "us-west-2a", &id));
+    f.world.nodes.push(id);
+}
+
+fn problems(findings: &[Finding]) -> Vec<&Finding> {
+    findings
+        .iter()
+        .filter(|finding| finding.severity > Severity::Ok)
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_misconfiguration_has_its_line() {
+    assert!(ROWS.len() >= 20);
+    for (plant, name, severity, object, advice) in ROWS {
+        let mut fixture = Fixture::new();
+        plant(&mut fixture);
+        let findings = fixture.check().await;
+        let found = problems(&findings);
+        assert_eq!(found.len(), 1, "{name}: {found:#?}");
+        let line = found[0];
+        assert_eq!((line.name, line.severity), (*name, *severity), "{line:#?}");
+        let object = object(&fixture);
+        assert!(object.is_empty() || line.object == object, "{name} of {object}: {line:#?}");
+        assert!(line.advice.contains(advice), "{name}: {}", line.advice);
+        assert!(!line.consequence.is_empty(), "{name}");
+        assert_eq!(fixture.world.aws.writes(), 0, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_healthy_cluster_is_green_and_nothing_is_changed() {
+    let fixture = Fixture::new();
+    let findings = fixture.check().await;
+    let found = problems(&findings);
+    assert!(found.is_empty(), "{found:#?}");
+    let messages: Vec<&str> = findings.iter().map(|finding| &*finding.message).collect();
+    let messages = messages.join("\n");
+    for line in [
+        "region us-west-2",
+        "exists, with 10.0.0.0/16",
+        "subnets for load balancers: 6",
+        "routes of the cluster: 0",
+        "allowed changes, by DryRun: ec2:CreateSecurityGroup, ec2:AuthorizeSecurityGroupIngress, ec2:CreateTags, ec2:ModifyInstanceAttribute",
+    ] {
+        assert!(messages.contains(line), "{line}: {messages}");
+    }
+    assert_eq!(fixture.world.aws.writes(), 0);
+    assert!(fixture.world.aws.requests() <= 10, "{:?}", fixture.world.aws.actions());
+}

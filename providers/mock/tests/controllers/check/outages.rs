@@ -1,0 +1,147 @@
+//! An API server or a cloud that does not answer, is too old, or lacks what controllers need.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ccm_core::{
+    check::{CheckReport, Finding, Severity},
+    config::{self, Invocation},
+    manager::{ClientFactory, Manager},
+    provider::{CheckedCluster, CloudError, CloudProvider, Op, ProviderContext},
+    runtime::events::WallClock,
+};
+use ccm_mock::manager;
+use ccm_testkit::apiserver::{Action, Match, User};
+
+use super::{Expected, FLAGS, assert_problems, check_as, healthy, run};
+use crate::cluster::TestCluster;
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_does_not_answer_is_found() {
+    let world = healthy().await;
+    let code = http::StatusCode::FORBIDDEN;
+    let reviews = Match::resource("selfsubjectaccessreviews");
+    let fault = world
+        .server
+        .faults()
+        .add(reviews, Action::Error { code, retry_after: None });
+    let report = check_as(&world, User::admin(), &FLAGS).await;
+    let unknown = Expected(
+        "PermissionsUnknown",
+        Severity::Error,
+        "permissions",
+        "credentials of the kubeconfig",
+    );
+    assert_problems("reviews", &report, &[unknown]);
+    world.server.faults().remove(fault);
+
+    world.server.faults().add(Match::any(), Action::Drop);
+    let report = check_as(&world, User::admin(), &FLAGS).await;
+    let unreachable =
+        Expected("ApiServerUnreachable", Severity::Error, "api.test", "the network to api.test");
+    assert_problems("unreachable", &report, &[unreachable]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_is_old_or_hides_its_version_is_found() {
+    let world = healthy().await;
+    let old =
+        Expected("ApiServerTooOld", Severity::Warning, "API server", "upgrade the control plane");
+    let version = r#"{"major": "1", "minor": "29+", "gitVersion": "v1.29.4"}"#;
+    assert_problems("old", &check_with_version(&world, version).await, &[old]);
+    let unknown = Expected(
+        "ApiServerVersionUnknown",
+        Severity::Warning,
+        "API server",
+        "credentials of the kubeconfig",
+    );
+    assert_problems("unknown", &check_with_version(&world, "<html>").await, &[unknown]);
+}
+
+/// Checks with an API server that answers so when it is asked for its version.
+async fn check_with_version(world: &TestCluster, version: &'static str) -> CheckReport {
+    let server = world.server.client();
+    let clients: ClientFactory = Arc::new(move |_| {
+        let server = server.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let server = server.clone();
+            async move {
+                if request.uri().path() != "/version" {
+                    return server.send(request).await;
+                }
+                let body = kube::client::Body::from(version.as_bytes().to_vec());
+                Ok(http::Response::new(body))
+            }
+        });
+        kube::Client::new(service, "default")
+    });
+    let args = ["--cloud-provider=mock", "--leader-elect=false"];
+    let args = args
+        .iter()
+        .chain(&FLAGS)
+        .map(|flag| std::ffi::OsString::from(*flag));
+    let Ok(Invocation::Run(config)) = config::parse(&manager::product(), args) else {
+        panic!("the flags are valid")
+    };
+    let clock = world.server.clock().clone();
+    let provider = Arc::new(world.provider());
+    let manager = Manager::with_clients(manager::product(), *config, provider, clients, "api.test")
+        .with_clock(WallClock::new(move || clock.now()));
+    run(manager).await
+}
+
+/// A provider that can do nothing, and does not start. Its own checks may never end.
+struct Incapable {
+    is_stuck: bool,
+}
+
+#[async_trait]
+impl CloudProvider for Incapable {
+    fn name(&self) -> &'static str {
+        "mock"
+    }
+
+    fn has_cluster_id(&self) -> bool {
+        false
+    }
+
+    async fn start(&self, _: ProviderContext) -> Result<(), CloudError> {
+        Err(CloudError::invalid_input("no such region"))
+    }
+
+    async fn check(&self, _: &Op, _: CheckedCluster<'_>) -> Vec<Finding> {
+        if self.is_stuck {
+            std::future::pending::<()>().await;
+        }
+        Vec::new()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cloud_that_lacks_services_and_one_that_does_not_answer_are_found() {
+    let world = healthy().await;
+    let error = |name, object, advice| Expected(name, Severity::Error, object, advice);
+    let (node, lifecycle) = ("cloud-node-controller", "cloud-node-lifecycle-controller");
+    let mut expected = vec![
+        error("CloudHasNoInstances", node, "exclude cloud-node-controller"),
+        error("CloudHasNoInstances", lifecycle, "exclude cloud-node-lifecycle-controller"),
+        error("CloudHasNoLoadBalancers", "service-lb-controller", "exclude service-lb-controller"),
+        error("CloudHasNoRoutes", "node-route-controller", "--configure-cloud-routes=false"),
+        error("ClusterIdMissing", "cluster ID", "set the cluster ID"),
+        error("ProviderStartFailed", "provider", "correct what the error names"),
+        Expected(
+            "FinalizerWithoutController",
+            Severity::Warning,
+            "default/web",
+            "finalizer of Service default/web",
+        ),
+    ];
+    for is_stuck in [false, true] {
+        if is_stuck {
+            expected.push(error("CloudTooSlow", "cloud", "raise --timeout"));
+        }
+        let provider = Arc::new(Incapable { is_stuck });
+        let report = run(world.manager_as(User::admin(), provider, &FLAGS)).await;
+        assert_problems("incapable", &report, &expected);
+    }
+}
