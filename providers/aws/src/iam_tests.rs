@@ -15,6 +15,8 @@ const CAPABILITIES: [&str; 7] = [
     "classic-load-balancers",
     "tagging",
 ];
+/// The capability that has no room in the document for all: a policy has at most 6,144 characters.
+const APART: &str = "classic-load-balancers";
 /// What AWS asks for beside the requests: the first load balancer of an account makes a role.
 const IMPLIED: &str = "iam:CreateServiceLinkedRole";
 
@@ -73,6 +75,19 @@ fn capabilities(action: Action) -> &'static [&'static str] {
         | A::RemoveListenerCertificates => &["load-balancer-extras"],
         A::DescribeClassic
         | A::DescribeClassicTags
+        | A::DescribeClassicAttributes
+        | A::CreateClassic
+        | A::CreateClassicListeners
+        | A::DeleteClassicListeners
+        | A::ConfigureClassicHealthCheck
+        | A::ModifyClassicAttributes
+        | A::SetClassicSecurityGroups
+        | A::AttachClassicSubnets
+        | A::DetachClassicSubnets
+        | A::CreateClassicPolicy
+        | A::SetClassicListenerPolicies
+        | A::SetClassicBackendPolicies
+        | A::AddClassicTags
         | A::RegisterClassic
         | A::DeregisterClassic
         | A::DeleteClassic => &["classic-load-balancers"],
@@ -149,6 +164,7 @@ fn all_documents_together_allow_exactly_what_the_provider_can_ask_for() {
     // One statement for all reads, so that the document stays within the size of a policy.
     let statements = CAPABILITIES
         .iter()
+        .filter(|capability| **capability != APART)
         .flat_map(|capability| document(capability));
     let (reads, writes): (Vec<_>, Vec<_>) = statements.partition(only_reads);
     let all = document("all");
@@ -181,7 +197,7 @@ fn documents_without_conditions_allow_the_same() {
 #[test]
 fn statements_are_well_formed_and_use_no_wildcards_for_actions() {
     let mut sids = BTreeSet::new();
-    for statement in document("all") {
+    for statement in document("all").into_iter().chain(document(APART)) {
         let sid = statement["Sid"].as_str().unwrap().to_owned();
         assert!(sid.chars().all(|c| c.is_ascii_alphanumeric()), "{sid}");
         assert_eq!(statement["Effect"], "Allow", "{sid}");
@@ -203,7 +219,7 @@ fn changes_name_the_kinds_of_objects_that_they_are_for() {
         .filter(|action| action.class() == RequestClass::Write)
         .map(iam)
         .collect();
-    for statement in document("all") {
+    for statement in document("all").into_iter().chain(document(APART)) {
         let (actions, resources) = (texts(&statement["Action"]), texts(&statement["Resource"]));
         let changes = actions.iter().any(|action| writes.contains(action));
         assert!(!changes || resources != ["*"], "{}", statement["Sid"]);

@@ -3,9 +3,9 @@
 
 #[allow(
     clippy::wildcard_imports,
-    reason = "the table below names nearly every type of both modules"
+    reason = "the table below names nearly every type of these modules"
 )]
-use super::{Page, Tags, ec2::*, elb::*};
+use super::{Page, Tags, classic::*, ec2::*, elb::*};
 use crate::api::SecurityGroupId;
 
 /// A request, which determines the type of its answer.
@@ -185,6 +185,19 @@ calls! {
 
     DescribeClassic = Classic "DescribeLoadBalancers" Read "describe_classic_load_balancers" -> Page<ClassicLoadBalancer>,
     DescribeClassicTags = Classic "DescribeTags" Read "describe_classic_tags" -> Vec<(Box<str>, Tags)>,
+    DescribeClassicAttributes = Classic "DescribeLoadBalancerAttributes" Read "describe_classic_attributes" -> ClassicAttributes,
+    CreateClassic = Classic "CreateLoadBalancer" Write "create_classic_load_balancer" -> Box<str>,
+    CreateClassicListeners = Classic "CreateLoadBalancerListeners" Write "create_classic_listeners" -> (),
+    DeleteClassicListeners = Classic "DeleteLoadBalancerListeners" Write "delete_classic_listeners" -> (),
+    ConfigureClassicHealthCheck = Classic "ConfigureHealthCheck" Write "configure_classic_health_check" -> (),
+    ModifyClassicAttributes = Classic "ModifyLoadBalancerAttributes" Write "modify_classic_attributes" -> (),
+    SetClassicSecurityGroups = Classic "ApplySecurityGroupsToLoadBalancer" Write "set_classic_security_groups" -> (),
+    AttachClassicSubnets = Classic "AttachLoadBalancerToSubnets" Write "attach_classic_subnets" -> (),
+    DetachClassicSubnets = Classic "DetachLoadBalancerFromSubnets" Write "detach_classic_subnets" -> (),
+    CreateClassicPolicy = Classic "CreateLoadBalancerPolicy" Write "create_classic_policy" -> (),
+    SetClassicListenerPolicies = Classic "SetLoadBalancerPoliciesOfListener" Write "set_classic_listener_policies" -> (),
+    SetClassicBackendPolicies = Classic "SetLoadBalancerPoliciesForBackendServer" Write "set_classic_backend_policies" -> (),
+    AddClassicTags = Classic "AddTags" Write "add_classic_tags" -> (),
     RegisterClassic = Classic "RegisterInstancesWithLoadBalancer" Write "register_classic_instances" -> (),
     DeregisterClassic = Classic "DeregisterInstancesFromLoadBalancer" Write "deregister_classic_instances" -> (),
     DeleteClassic = Classic "DeleteLoadBalancer" Write "delete_classic_load_balancer" -> (),
@@ -236,6 +249,18 @@ pub(crate) fn object_of(call: &Call) -> String {
         Call::RemoveListenerCertificates(c) => c.arn.to_string(),
         Call::AddElbTags(c) => list(&c.arns),
         Call::RemoveElbTags(c) => list(&c.arns),
+        Call::CreateClassic(c) => c.name.to_string(),
+        Call::CreateClassicListeners(c) => c.name.to_string(),
+        Call::DeleteClassicListeners(c) => c.name.to_string(),
+        Call::ConfigureClassicHealthCheck(c) => c.name.to_string(),
+        Call::ModifyClassicAttributes(c) => c.name.to_string(),
+        Call::SetClassicSecurityGroups(c) => c.name.to_string(),
+        Call::AttachClassicSubnets(c) => c.name.to_string(),
+        Call::DetachClassicSubnets(c) => c.name.to_string(),
+        Call::CreateClassicPolicy(c) => format!("{} {}", c.name, c.policy),
+        Call::SetClassicListenerPolicies(c) => format!("{} {}", c.name, c.port),
+        Call::SetClassicBackendPolicies(c) => format!("{} {}", c.name, c.instance_port),
+        Call::AddClassicTags(c) => c.name.to_string(),
         Call::RegisterClassic(c) => c.name.to_string(),
         Call::DeregisterClassic(c) => c.name.to_string(),
         Call::DeleteClassic(c) => c.name.to_string(),

@@ -11,8 +11,8 @@ use std::{
 use jiff::Timestamp;
 
 use super::{
-    AllocationId, InstanceId, ListenerArn, LoadBalancerArn, SecurityGroupId, SubnetId, Tags,
-    TargetGroupArn, VpcId,
+    AllocationId, ListenerArn, LoadBalancerArn, SecurityGroupId, SubnetId, Tags, TargetGroupArn,
+    VpcId,
 };
 
 /// Attributes of a load balancer, target group or listener: key and value as AWS spells them.
@@ -571,62 +571,4 @@ pub struct RemoveElbTags {
     pub arns: Vec<Box<str>>,
     /// Keys of the tags to remove.
     pub keys: Vec<Box<str>>,
-}
-
-/// Describes classic load balancers: by name (`LoadBalancerNotFound`), or all.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DescribeClassic {
-    /// Names of the load balancers.
-    pub names: Vec<Box<str>>,
-    /// Token of the page to read; `None` for the first page.
-    pub token: Option<String>,
-}
-
-/// A classic load balancer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClassicLoadBalancer {
-    /// Name of the load balancer.
-    pub name: Box<str>,
-    /// DNS name.
-    pub dns_name: Box<str>,
-    /// Registered instances.
-    pub instances: Vec<InstanceId>,
-    /// IDs of the security groups of the load balancer.
-    pub security_groups: Vec<SecurityGroupId>,
-    /// Time of creation.
-    pub created: Option<Timestamp>,
-}
-
-/// Describes the tags of classic load balancers, at most 20.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DescribeClassicTags {
-    /// Names of the load balancers.
-    pub names: Vec<Box<str>>,
-}
-
-macro_rules! classic_members {
-    ($($(#[$doc:meta])* $name:ident),*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Eq)]
-        pub struct $name {
-            /// Load balancer to change.
-            pub name: Box<str>,
-            /// IDs of the instances.
-            pub instances: Vec<InstanceId>,
-        }
-    )*};
-}
-
-classic_members! {
-    /// Adds instances to a classic load balancer.
-    RegisterClassic,
-    /// Removes instances from a classic load balancer.
-    DeregisterClassic
-}
-
-/// Deletes a classic load balancer. Succeeds if it does not exist.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeleteClassic {
-    /// Name of the load balancer.
-    pub name: Box<str>,
 }

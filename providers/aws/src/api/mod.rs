@@ -6,6 +6,7 @@
 //! type of answer that belongs to the request.
 
 mod call;
+pub mod classic;
 pub mod ec2;
 pub mod elb;
 mod error;

@@ -105,6 +105,7 @@ impl ErrorClass {
             "TooManyLoadBalancers"
             | "TooManyTargetGroups"
             | "TooManyListeners"
+            | "TooManyPolicies"
             | "TooManyTargets"
             | "TooManyRegistrationsForTargetId"
             | "TooManyCertificates"

@@ -244,8 +244,7 @@ pub struct SharedProbe {
 /// Load balancer type for a Service without the type annotation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DefaultType {
-    /// Not configured. The Service is rejected with a hint, because upstream would create a classic
-    /// load balancer.
+    /// Not configured. The Service gets a classic load balancer, as upstream makes it.
     #[default]
     Unset,
     /// `nlb`: the Service gets a network load balancer.

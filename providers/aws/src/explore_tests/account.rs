@@ -98,7 +98,24 @@ pub(super) struct Account {
 }
 
 impl Account {
+    /// An account with a cluster that makes network load balancers and reads all annotations.
     pub(super) async fn new(
+        journey: &Arc<ScenarioRun>,
+        knobs: fn(&mut FakeOptions),
+        settings: Settings,
+        bug: Option<Bug>,
+        nodes: usize,
+    ) -> anyhow::Result<Self> {
+        let settings = Settings {
+            default_type: DefaultType::Nlb,
+            annotation_dialect: AnnotationDialect::Extended,
+            ..settings
+        };
+        Self::exactly(journey, knobs, settings, bug, nodes).await
+    }
+
+    /// An account with a cluster that has exactly these settings.
+    pub(super) async fn exactly(
         journey: &Arc<ScenarioRun>,
         knobs: fn(&mut FakeOptions),
         settings: Settings,
@@ -124,11 +141,6 @@ impl Account {
         place.aws.reset_calls();
         let lane = Arc::new(FaultyTransport::new(place.aws.clone(), journey.clone(), guard));
         let nodes = place.nodes.iter().map(node).collect();
-        let settings = Settings {
-            default_type: DefaultType::Nlb,
-            annotation_dialect: AnnotationDialect::Extended,
-            ..settings
-        };
         let empty = place.aws.snapshot();
         Ok(Self {
             place,

@@ -167,7 +167,9 @@ impl Transport for FaultyTransport {
 }
 
 /// What the provider can do without (`AccessDeniedCache`).
-const DETAILS: [Action; 5] = [
+const DETAILS: [Action; 7] = [
+    Action::DescribeClassicAttributes,
+    Action::DescribeClassicTags,
     Action::DescribeNetworkInterfaces,
     Action::DescribeLoadBalancerAttributes,
     Action::DescribeTargetGroupAttributes,
@@ -244,7 +246,21 @@ fn absence(call: &Call) -> Option<&'static str> {
         Call::DescribeTargetGroups(c) if c.names.is_empty() && c.arns.is_empty() => return None,
         Call::DescribeSecurityGroups(c) if c.ids.is_empty() => return None,
         Call::DescribeInstances(c) if c.ids.len() < 2 => return None,
+        Call::DescribeClassic(c) if c.names.is_empty() => return None,
         Call::DescribeLoadBalancers(_)
+        | Call::DescribeClassic(_)
+        | Call::DescribeClassicAttributes(_)
+        | Call::CreateClassicListeners(_)
+        | Call::DeleteClassicListeners(_)
+        | Call::ConfigureClassicHealthCheck(_)
+        | Call::ModifyClassicAttributes(_)
+        | Call::SetClassicSecurityGroups(_)
+        | Call::CreateClassicPolicy(_)
+        | Call::SetClassicListenerPolicies(_)
+        | Call::SetClassicBackendPolicies(_)
+        | Call::AddClassicTags(_)
+        | Call::RegisterClassic(_)
+        | Call::DeregisterClassic(_)
         | Call::DescribeLoadBalancerAttributes(_)
         | Call::DescribeListeners(_)
         | Call::ModifyLoadBalancerAttributes(_)

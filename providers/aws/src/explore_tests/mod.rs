@@ -7,6 +7,7 @@
 
 mod account;
 mod cases;
+mod classic;
 mod faulty_transport;
 mod instances;
 mod load_balancers;
@@ -91,6 +92,11 @@ async fn nodes_come_and_go() {
 #[tokio::test(start_paused = true)]
 async fn balancers_are_deleted() {
     explore(balancers(cases::deleted())).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn classic_balancers_live() {
+    explore(classic::cases()).await;
 }
 
 #[tokio::test(start_paused = true)]

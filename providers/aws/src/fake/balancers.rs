@@ -8,11 +8,11 @@ use super::{
     REGION, attributes,
     error::{ApiResult, invalid, refuse},
     lists::page,
-    state::{AccountState, InterfaceOwner, LoadBalancer, NetworkInterface},
+    state::{AccountState, InterfaceOwner, LoadBalancer},
     tags::{MOST_NAMED, check_elb_tags},
 };
 use crate::api::{
-    AllocationId, EniId, LoadBalancerArn, Page, SubnetId, VpcId,
+    LoadBalancerArn, Page, SubnetId, VpcId,
     elb::{self, IpAddressType, LoadBalancerState, LoadBalancerZone, Scheme, SubnetMapping},
 };
 
@@ -149,7 +149,7 @@ impl AccountState {
         }
         // Then check the settings and the quota.
         check_elb_tags(&c.tags, c.tags.len(), self.options.quotas.tags)?;
-        let vpc = self.check_mappings(&c.subnets, c.scheme, c.ip_address_type, None)?;
+        let vpc = self.check_mappings(&c.subnets, c.scheme, c.ip_address_type, &[])?;
         self.check_groups(&c.security_groups, &vpc)?;
         check_source_nat(c.ipv6_source_nat, c.ip_address_type)?;
         if self.balancers.len() >= self.options.quotas.load_balancers {
@@ -198,15 +198,7 @@ impl AccountState {
         self.balancers.remove(&c.arn);
         self.listeners
             .retain(|_, listener| listener.load_balancer != c.arn);
-        let gone = Instant::now() + self.options.interfaces_linger;
-        for eni in self
-            .enis
-            .values_mut()
-            .filter(|eni| eni.holder == InterfaceOwner::Balancer(c.arn.clone()))
-        {
-            eni.holder = InterfaceOwner::Leaving(gone);
-        }
-        self.advance();
+        self.release_interfaces(&InterfaceOwner::Balancer(c.arn.clone()));
         Ok(())
     }
 
@@ -237,7 +229,7 @@ impl AccountState {
             new.private_ipv4 = old.private_ipv4;
             new.ipv6 = new.ipv6.or(old.ipv6);
         }
-        self.check_mappings(&mappings, scheme, family, Some(&c.arn))?;
+        self.check_mappings(&mappings, scheme, family, &balancer.mappings)?;
         if c.ip_address_type.is_some() {
             self.check_listeners(&c.arn, &mappings, family)?;
         }
@@ -314,21 +306,18 @@ impl AccountState {
         Ok(())
     }
 
-    /// Checks the subnets of a load balancer and returns their VPC. `existing` names the load
-    /// balancer if it exists already.
-    fn check_mappings(
+    /// Checks the subnets of a load balancer and returns their VPC. The load balancer `has` some
+    /// already, if it exists.
+    pub(super) fn check_mappings(
         &self,
         mappings: &[SubnetMapping],
         scheme: Scheme,
         family: IpAddressType,
-        existing: Option<&LoadBalancerArn>,
+        has: &[SubnetMapping],
     ) -> ApiResult<VpcId> {
         let mut zones = BTreeSet::new();
         let mut vpc = None;
         let mut local = None;
-        let has = existing
-            .and_then(|arn| self.balancers.get(arn))
-            .map_or(&[][..], |balancer| &balancer.mappings);
         for mapping in mappings {
             let id = &mapping.subnet;
             let Some(subnet) = self.subnets.get(id) else {
@@ -474,63 +463,11 @@ impl AccountState {
         let Some(balancer) = self.balancers.get(arn) else {
             return;
         };
-        let holder = InterfaceOwner::Balancer(arn.clone());
         let vpc = balancer.vpc.clone();
         let mappings = balancer.mappings.clone();
         let groups = balancer.groups.clone();
-        let gone = Instant::now() + self.options.interfaces_linger;
-        // First, update the existing interfaces; those in removed subnets linger for a while.
-        for eni in self.enis.values_mut().filter(|eni| eni.holder == holder) {
-            if mappings.iter().any(|mapping| mapping.subnet == eni.subnet) {
-                eni.groups.clone_from(&groups);
-            } else {
-                eni.holder = InterfaceOwner::Leaving(gone);
-            }
-        }
-        // Then create the missing ones.
-        for mapping in mappings {
-            if self
-                .enis
-                .values()
-                .any(|eni| eni.holder == holder && eni.subnet == mapping.subnet)
-            {
-                continue;
-            }
-            let asked = mapping.private_ipv4.map(|ip| ip.to_string().into());
-            let eni = NetworkInterface {
-                vpc: vpc.clone(),
-                zone: self
-                    .subnets
-                    .get(&mapping.subnet)
-                    .map(|subnet| subnet.zone.clone())
-                    .unwrap_or_default(),
-                private_dns_name: Box::default(),
-                private_ips: asked
-                    .or_else(|| self.pick_ip(&mapping.subnet))
-                    .into_iter()
-                    .collect(),
-                ipv6: mapping
-                    .ipv6
-                    .iter()
-                    .map(|ip| ip.to_string().into())
-                    .collect(),
-                prefixes: Vec::new(),
-                groups: groups.clone(),
-                source_dest_check: false,
-                in_use: true,
-                holder: holder.clone(),
-                subnet: mapping.subnet,
-            };
-            let id = EniId::from(self.id("eni"));
-            self.enis.insert(id.clone(), eni);
-            if let Some(eip) = mapping
-                .allocation
-                .and_then(|id: AllocationId| self.eips.get_mut(&id))
-            {
-                eip.used_by = Some(id);
-            }
-        }
-        self.advance();
+        let holder = InterfaceOwner::Balancer(arn.clone());
+        self.place_interfaces_of(&holder, &vpc, &mappings, &groups);
     }
 
     pub(super) fn balancer(&self, arn: &LoadBalancerArn) -> ApiResult<&LoadBalancer> {

@@ -13,6 +13,7 @@ use super::{
 use crate::api::{
     AllocationId, EniId, InstanceId, LoadBalancerArn, RouteTableId, SecurityGroupId, SubnetId,
     Tags, TargetGroupArn, VpcId,
+    classic::ClassicListener,
     ec2::InstanceState,
     elb::{IpAddressType, LoadBalancerState, Scheme, SubnetMapping},
 };
@@ -190,7 +191,7 @@ impl FakeAws {
         arn
     }
 
-    /// Creates a classic load balancer.
+    /// Creates a classic load balancer without subnets, with TCP port 80 on instance port 30080.
     pub fn classic(
         &self,
         name: &str,
@@ -199,12 +200,17 @@ impl FakeAws {
         tags: &[(&str, &str)],
     ) {
         let mut state = self.state.lock();
+        let listener = ClassicListener {
+            port: 80,
+            protocol: "TCP".into(),
+            instance_port: 30080,
+            instance_protocol: "TCP".into(),
+            certificate: None,
+        };
         let classic = Classic {
-            dns_name: format!("{name}-1234567890.{REGION}.elb.amazonaws.com").into(),
             instances: members.to_vec(),
             groups: groups.to_vec(),
-            tags: tags_of(tags),
-            created: state.creation_time(),
+            ..Classic::new(&state, name, &[listener], tags_of(tags))
         };
         state.classics.insert(name.into(), classic);
     }

@@ -126,7 +126,11 @@ impl AccountState {
             || self
                 .balancers
                 .values()
-                .any(|balancer| balancer.groups.contains(&c.id));
+                .any(|balancer| balancer.groups.contains(&c.id))
+            || self
+                .classics
+                .values()
+                .any(|classic| classic.groups.contains(&c.id));
         let others = || self.groups.iter().filter(|(id, _)| **id != c.id);
         let referred = others().any(|(_, group)| {
             group

@@ -290,6 +290,7 @@ impl AccountState {
                 if matches!(
                     eni.holder,
                     InterfaceOwner::Balancer(_)
+                        | InterfaceOwner::Classic(_)
                         | InterfaceOwner::Leaving(_)
                         | InterfaceOwner::Service
                 ) =>
@@ -365,6 +366,7 @@ fn interface_field(id: &EniId, eni: &NetworkInterface, name: &str) -> Vec<String
         ("attachment.instance-id", InterfaceOwner::Instance(id, _)) => vec![id.to_string()],
         ("attachment.status", _) => vec![if attached { "attached" } else { "detached" }.to_owned()],
         ("availability-zone", _) => vec![eni.zone.to_string()],
+        ("description", InterfaceOwner::Classic(name)) => vec![format!("ELB {name}")],
         ("description", InterfaceOwner::Balancer(arn)) => {
             vec![format!("ELB {}", arn.split_once("loadbalancer/").map_or("", |(_, path)| path))]
         }

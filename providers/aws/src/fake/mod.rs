@@ -12,11 +12,13 @@ mod attributes;
 mod balancers;
 mod builders;
 mod classic;
+mod classic_checks;
 mod cluster;
 mod error;
 mod faults;
 mod groups;
 mod instances;
+mod interfaces;
 mod listeners;
 mod lists;
 mod network;
@@ -367,6 +369,41 @@ impl AccountState {
             Call::DescribeClassicTags(c) => {
                 Reply::DescribeClassicTags(self.describe_classic_tags(&c)?)
             }
+            Call::DescribeClassicAttributes(c) => {
+                Reply::DescribeClassicAttributes(self.classic_attributes(&c)?)
+            }
+            Call::CreateClassic(c) => Reply::CreateClassic(self.create_classic(&c)?),
+            Call::CreateClassicListeners(c) => {
+                Reply::CreateClassicListeners(self.create_classic_listeners(&c)?)
+            }
+            Call::DeleteClassicListeners(c) => {
+                Reply::DeleteClassicListeners(self.delete_classic_listeners(&c)?)
+            }
+            Call::ConfigureClassicHealthCheck(c) => {
+                Reply::ConfigureClassicHealthCheck(self.configure_classic_health_check(&c)?)
+            }
+            Call::ModifyClassicAttributes(c) => {
+                Reply::ModifyClassicAttributes(self.modify_classic_attributes(&c)?)
+            }
+            Call::SetClassicSecurityGroups(c) => {
+                Reply::SetClassicSecurityGroups(self.set_classic_security_groups(&c)?)
+            }
+            Call::AttachClassicSubnets(c) => {
+                Reply::AttachClassicSubnets(self.attach_classic_subnets(&c)?)
+            }
+            Call::DetachClassicSubnets(c) => {
+                Reply::DetachClassicSubnets(self.detach_classic_subnets(&c)?)
+            }
+            Call::CreateClassicPolicy(c) => {
+                Reply::CreateClassicPolicy(self.create_classic_policy(&c)?)
+            }
+            Call::SetClassicListenerPolicies(c) => {
+                Reply::SetClassicListenerPolicies(self.set_classic_listener_policies(&c)?)
+            }
+            Call::SetClassicBackendPolicies(c) => {
+                Reply::SetClassicBackendPolicies(self.set_classic_backend_policies(&c)?)
+            }
+            Call::AddClassicTags(c) => Reply::AddClassicTags(self.add_classic_tags(&c)?),
             Call::RegisterClassic(c) => Reply::RegisterClassic(self.register_classic(&c)?),
             Call::DeregisterClassic(c) => Reply::DeregisterClassic(self.deregister_classic(&c)?),
             Call::DeleteClassic(c) => {

@@ -72,6 +72,9 @@ impl FakeOptions {
 )]
 pub struct Quotas {
     pub load_balancers: usize,
+    pub classic_load_balancers: usize,
+    pub classic_listeners: usize,
+    pub classic_policies: usize,
     pub listeners_per_load_balancer: usize,
     pub certificates_per_load_balancer: usize,
     pub target_groups: usize,
@@ -88,6 +91,9 @@ impl Default for Quotas {
     fn default() -> Self {
         Self {
             load_balancers: 50,
+            classic_load_balancers: 20,
+            classic_listeners: 100,
+            classic_policies: 100,
             listeners_per_load_balancer: 50,
             certificates_per_load_balancer: 25,
             target_groups: 3000,

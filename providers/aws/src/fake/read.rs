@@ -5,8 +5,9 @@ use ipnet::IpNet;
 use super::{FakeAws, groups, listeners};
 use crate::api::{
     AllocationId, InstanceId, LoadBalancerArn, RouteTableId, SecurityGroupId, Tags, TargetGroupArn,
+    classic::{ClassicAttributes, ClassicLoadBalancer},
     ec2::{self, Rule},
-    elb::{self, Attributes, ClassicLoadBalancer},
+    elb::{self, Attributes},
 };
 
 impl FakeAws {
@@ -139,10 +140,20 @@ impl FakeAws {
 
     /// Returns all classic load balancers.
     pub fn classics(&self) -> Vec<ClassicLoadBalancer> {
-        let all = self
-            .state
-            .lock()
-            .describe_classic(&elb::DescribeClassic::default());
-        all.map(|page| page.items).unwrap_or_default()
+        let state = self.state.lock();
+        state
+            .classics
+            .iter()
+            .map(|(name, classic)| state.show_classic(name, classic))
+            .collect()
+    }
+
+    /// Returns attributes and tags of a classic load balancer, or none if it does not exist.
+    pub fn classic_settings(&self, name: &str) -> (ClassicAttributes, Tags) {
+        let state = self.state.lock();
+        let classic = state.classics.get(name);
+        classic.map_or_else(Default::default, |classic| {
+            (classic.attributes.clone(), classic.tags.clone())
+        })
     }
 }

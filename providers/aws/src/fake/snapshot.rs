@@ -94,6 +94,7 @@ impl FakeAws {
         state.add_network(&mut add);
         state.add_groups(&mut add);
         state.add_balancers(&mut add);
+        state.add_classics(&mut add);
         state.add_target_groups(&mut add);
         AccountSnapshot(all)
     }
@@ -156,9 +157,37 @@ impl AccountState {
         for (id, eip) in &self.eips {
             add(format!("address {id}"), vec![("in use", eip.used_by.is_some().to_string())]);
         }
+    }
+
+    fn add_classics(&self, add: &mut impl FnMut(String, Fields<'_>)) {
         for (name, classic) in &self.classics {
-            let fields =
-                vec![("instances", list(&classic.instances)), ("tags", pairs(&classic.tags))];
+            let listeners = classic.listeners.values().map(|(listener, policies)| {
+                format!(
+                    "{}:{} to {}:{} {} {}",
+                    listener.protocol,
+                    listener.port,
+                    listener.instance_protocol,
+                    listener.instance_port,
+                    listener
+                        .certificate
+                        .as_deref()
+                        .unwrap_or("without certificate"),
+                    list(policies),
+                )
+            });
+            let backends = classic.backends.iter();
+            let backends = backends.map(|(port, policies)| format!("{port}: {}", list(policies)));
+            let fields = vec![
+                ("scheme", classic.scheme.to_string()),
+                ("subnets", list(&classic.subnets)),
+                ("security groups", list(classic.groups.iter().map(|id| self.group_name(id)))),
+                ("listeners", list(listeners)),
+                ("backend policies", list(backends)),
+                ("health check", format!("{:?}", classic.health_check)),
+                ("attributes", format!("{:?}", classic.attributes)),
+                ("instances", list(&classic.instances)),
+                ("tags", pairs(&classic.tags)),
+            ];
             add(format!("classic load balancer {name}"), fields);
         }
     }

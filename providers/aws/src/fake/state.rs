@@ -13,6 +13,7 @@ use super::{ACCOUNT, faults::Faults, options::FakeOptions};
 use crate::api::{
     AllocationId, EniId, InstanceId, ListenerArn, LoadBalancerArn, RouteTableId, SecurityGroupId,
     SubnetId, Tags, TargetGroupArn, VpcId,
+    classic::{ClassicAttributes, ClassicHealthCheck, ClassicListener},
     ec2::{AvailabilityZone, InstanceState, RouteTarget, Rule},
     elb::{
         Attributes, ElbProtocol, HealthCheck, IpAddressType, LoadBalancerState, Scheme,
@@ -148,6 +149,8 @@ pub(super) enum InterfaceOwner {
     Instance(InstanceId, Option<i32>),
     /// A load balancer.
     Balancer(LoadBalancerArn),
+    /// A classic load balancer.
+    Classic(Box<str>),
     /// A deleted load balancer; the interface disappears at this time.
     Leaving(Instant),
     /// Another AWS service, such as Fargate.
@@ -233,10 +236,25 @@ pub(super) struct Listener {
 #[derive(Clone)]
 pub(super) struct Classic {
     pub(super) dns_name: Box<str>,
+    pub(super) scheme: Scheme,
+    pub(super) subnets: Vec<SubnetId>,
     pub(super) instances: Vec<InstanceId>,
     pub(super) groups: Vec<SecurityGroupId>,
+    /// Listeners and the names of their policies, by port.
+    pub(super) listeners: BTreeMap<u16, (ClassicListener, Vec<Box<str>>)>,
+    /// Names of policies, by instance port.
+    pub(super) backends: BTreeMap<u16, Vec<Box<str>>>,
+    pub(super) policies: BTreeMap<Box<str>, ClassicPolicy>,
+    pub(super) health_check: ClassicHealthCheck,
+    pub(super) attributes: ClassicAttributes,
     pub(super) tags: Tags,
     pub(super) created: CreationTime,
+}
+
+/// A policy of a classic load balancer; its name is the key.
+#[derive(Clone)]
+pub(super) struct ClassicPolicy {
+    pub(super) kind: Box<str>,
 }
 
 impl AccountState {
@@ -340,8 +358,10 @@ impl AccountState {
         let of_ec2 = of_ec2.chain(self.instances.values_mut().map(|it| &mut it.created));
         let of_elb = self.balancers.values_mut().map(|it| &mut it.created);
         let of_elb = of_elb.chain(self.target_groups.values_mut().map(|it| &mut it.created));
+        let of_classic = self.classics.values_mut().map(|it| &mut it.created);
         for born in of_ec2
             .chain(of_elb)
+            .chain(of_classic)
             .chain(self.listeners.values_mut().map(|it| &mut it.created))
         {
             born.shown = born.shown.min(born.at + describe);

@@ -1,4 +1,4 @@
-//! Network Load Balancers for Services.
+//! Network Load Balancers and classic load balancers for Services.
 //!
 //! Each sync parses the Service ([`spec::parse`]), reads the observed state, [plans](plan) the
 //! differences and applies the actions one by one. An interrupted sync leaves nothing to undo:
@@ -38,7 +38,10 @@ use ccm_core::{
 
 pub(crate) use self::observe::access_denied::is_denied_by_policy;
 use self::{
-    classic::ClassicLoadBalancers,
+    classic::{
+        ClassicLoadBalancers, ClassicService,
+        model::{ClassicGroups, ClassicReading},
+    },
     model::{DesiredLoadBalancer, SecurityGroupChoice, ServiceKey, UpdateScope},
     reconcile::{LoadBalancerReconciler, ReconcileInput, delete::DeleteInput},
     spec::{DeletionProtection, ParsedService, ServiceSpec},
@@ -49,13 +52,13 @@ use crate::{
         elb::{Scheme, TargetType},
     },
     client,
+    config::DefaultType,
     instances::InstanceCache,
-    lb::classic::existing::ExistingClassic,
     scope::Scope,
 };
 
-/// Manages the Network Load Balancers of Services. Of the classic load balancers that upstream
-/// created it updates only the instances, and deletes them with their Services.
+/// Manages the load balancers of Services: Network Load Balancers, and classic ones where upstream
+/// would make them.
 pub struct NetworkLoadBalancers {
     reconciler: LoadBalancerReconciler,
     classic: ClassicLoadBalancers,
@@ -80,22 +83,30 @@ impl NetworkLoadBalancers {
         op: &Op,
         lb_spec: &LbSpec,
     ) -> Result<ServiceLoadBalancer, CloudError> {
-        let ParsedService { spec, status_looks_classic, tolerant, .. } =
-            self.parse(&lb_spec.service);
+        let service = &lb_spec.service;
+        let ParsedService { spec, classic, tolerant, .. } = self.parse(service);
         let desired = match spec {
             ServiceSpec::ImplementedElsewhere => {
-                let message = format!("service {} is another controller's", lb_spec.service.key());
+                let message = format!("service {} is another controller's", service.key());
                 return Err(CloudError::new(ErrorKind::ImplementedElsewhere, message));
+            }
+            ServiceSpec::Classic(desired) => {
+                let reading = classic.unwrap_or_else(|| ClassicReading {
+                    groups: desired.groups.clone(),
+                    desired: Ok(desired),
+                });
+                let classic = self.requested_classic(op, service, reading).await?;
+                return Ok(ServiceLoadBalancer::Classic(Box::new(classic)));
             }
             ServiceSpec::Nlb(desired) => Ok(desired),
             ServiceSpec::Invalid(errors) => Err(CloudError::from(errors)),
         };
-        if status_looks_classic
-            && let Some(old) = self
-                .find_classic(op, &lb_spec.service, desired.as_deref().ok())
+        if let Some(reading) = classic
+            && let Some(classic) = self
+                .remaining_classic(op, service, desired.as_deref().ok(), reading)
                 .await?
         {
-            return Ok(ServiceLoadBalancer::Classic(old));
+            return Ok(ServiceLoadBalancer::Classic(Box::new(classic)));
         }
         let errors = match desired {
             Ok(desired) => return Ok(ServiceLoadBalancer::Network(desired)),
@@ -114,8 +125,8 @@ impl NetworkLoadBalancers {
 enum ServiceLoadBalancer {
     /// A Network Load Balancer.
     Network(Box<DesiredLoadBalancer>),
-    /// A classic load balancer that upstream created.
-    Classic(ExistingClassic),
+    /// A classic load balancer.
+    Classic(Box<ClassicService>),
     /// An existing Network Load Balancer whose Service is invalid now: the desired state, usable
     /// for its targets only, and the validation errors.
     Invalid(Box<DesiredLoadBalancer>, CloudError),
@@ -151,12 +162,20 @@ impl LoadBalancers for NetworkLoadBalancers {
         NodeTarget::Instance
     }
 
-    /// The digest covers the whole desired state. A Service with a classic load balancer in its
-    /// status counts as valid even if its spec is invalid, because the instances are still updated.
+    /// The digest covers the whole desired state, in both readings if the status shows a host name like
+    /// that of a classic load balancer. Such a Service counts as valid even if its spec is invalid,
+    /// because the instances are still updated.
     fn interpret(&self, service: &ServiceView) -> ServiceInterpretation {
         let parsed = self.parse(service);
         match parsed.spec {
             ServiceSpec::Nlb(desired) => ServiceInterpretation::Valid {
+                backends: desired.backends(),
+                digest: match &parsed.classic {
+                    Some(reading) => Digest::of(&(&desired, classic_digest(reading))),
+                    None => Digest::of(&desired),
+                },
+            },
+            ServiceSpec::Classic(desired) => ServiceInterpretation::Valid {
                 backends: desired.backends(),
                 digest: Digest::of(&desired),
             },
@@ -167,7 +186,8 @@ impl LoadBalancers for NetworkLoadBalancers {
                     .map(|error| (error.field.clone(), error.message.clone()))
                     .collect();
                 let nodes = spec::node_requirements_of(service);
-                let digest = Digest::of(&(errors, &nodes));
+                let classic = parsed.classic.as_ref().map(classic_digest);
+                let digest = Digest::of(&(errors, &nodes, classic));
                 ServiceInterpretation::Valid { backends: BackendKind::Nodes(nodes), digest }
             }
             ServiceSpec::Invalid(errors) => ServiceInterpretation::Invalid(errors),
@@ -188,6 +208,11 @@ impl LoadBalancers for NetworkLoadBalancers {
     /// known to be in sync. Continues an interrupted call. Publishes the host name while the load
     /// balancer is still being provisioned.
     async fn ensure(&self, op: &Op, lb_spec: &LbSpec, read_mode: ReadMode) -> LbOutcome {
+        if read_mode == ReadMode::Cached
+            && let Some(outcome) = self.classic_in_sync(op, lb_spec).await
+        {
+            return outcome;
+        }
         match self.find_load_balancer(op, lb_spec).await {
             Ok(ServiceLoadBalancer::Network(desired)) => {
                 let as_upstream = self.upstream_reading(&lb_spec.service, &desired);
@@ -197,8 +222,8 @@ impl LoadBalancers for NetworkLoadBalancers {
                 };
                 outcome_on_rate_limit(Box::pin(self.reconciler.ensure(op, &input, read_mode)).await)
             }
-            Ok(ServiceLoadBalancer::Classic(old)) => {
-                outcome_on_rate_limit(self.ensure_classic(op, &old, lb_spec).await)
+            Ok(ServiceLoadBalancer::Classic(classic)) => {
+                outcome_on_rate_limit(Box::pin(self.ensure_classic(op, *classic, lb_spec)).await)
             }
             Ok(ServiceLoadBalancer::Invalid(_, errors)) => errors.into(),
             Err(error) => outcome_on_rate_limit(error.into()),
@@ -215,8 +240,8 @@ impl LoadBalancers for NetworkLoadBalancers {
                     .update_backends(op, &reconcile_input(&desired, lb_spec))
                     .await,
             ),
-            Ok(ServiceLoadBalancer::Classic(old)) => {
-                outcome_on_rate_limit(self.update_classic(op, &old, lb_spec).await)
+            Ok(ServiceLoadBalancer::Classic(classic)) => {
+                outcome_on_rate_limit(self.update_classic(op, &classic, lb_spec).await)
             }
             Ok(ServiceLoadBalancer::Invalid(desired, _)) => {
                 let input =
@@ -271,8 +296,11 @@ impl LoadBalancers for NetworkLoadBalancers {
                 )
                 .await,
         )?;
-        if progress == Progress::Done && parsed.status_looks_classic {
-            return pending_on_rate_limit(self.classic.delete(op, &lb.uid).await);
+        if progress == Progress::Done && self.may_have_classic(&parsed, &service) {
+            let groups = parsed
+                .classic
+                .map_or_else(ClassicGroups::default, |it| it.groups);
+            return pending_on_rate_limit(self.delete_classic(op, &owner, &groups).await);
         }
         Ok(progress)
     }
@@ -288,7 +316,10 @@ impl LoadBalancers for NetworkLoadBalancers {
                 .dry_run(op, &reconcile_input(&desired, lb_spec))
                 .await
                 .map_err(transient_on_rate_limit),
-            ServiceLoadBalancer::Classic(old) => Ok(self.plan_classic(op, &old, lb_spec).await),
+            ServiceLoadBalancer::Classic(classic) => self
+                .plan_classic(op, &classic, lb_spec)
+                .await
+                .map_err(transient_on_rate_limit),
             ServiceLoadBalancer::Invalid(_, errors) => Err(errors),
         }
     }
@@ -306,6 +337,14 @@ impl NetworkLoadBalancers {
             UpdateScope::All => spec::upstream_reading(service, settings, cluster),
             UpdateScope::AsCloudProviderAws => None,
         }
+    }
+
+    /// Returns true if a Service may have a classic load balancer. One that was created just before a
+    /// crash is not in the status yet, and the Service or the configuration may have changed since.
+    fn may_have_classic(&self, parsed: &ParsedService, service: &ServiceView) -> bool {
+        let makes_classic = self.reconciler.scope.settings.default_type == DefaultType::Unset;
+        let is_unpublished = service.status.ingress.is_empty();
+        parsed.classic.is_some() || (makes_classic && is_unpublished)
     }
 
     /// Returns the names that the load balancer of a Service may have. Leaves out invalid names,
@@ -358,6 +397,20 @@ fn transient_on_rate_limit(error: CloudError) -> CloudError {
             .with_retry_after(after)
             .with_source(error),
         None => error,
+    }
+}
+
+/// Returns the digest of a reading, with its errors if it is invalid.
+fn classic_digest(reading: &ClassicReading) -> Digest {
+    match &reading.desired {
+        Ok(desired) => Digest::of(desired),
+        Err(errors) => {
+            let errors: Vec<_> = errors
+                .iter()
+                .map(|error| (error.field.clone(), error.message.clone()))
+                .collect();
+            Digest::of(&(errors, &reading.groups))
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use super::{
     ec2::{groups, instances, network, tags},
-    elb::{attributes_and_tags, balancers, classic, listeners, targets},
+    elb::{attributes_and_tags, balancers, classic, classic_changes, listeners, targets},
 };
 use crate::api::{AwsError, Call, Reply, Transport};
 
@@ -85,9 +85,22 @@ impl Transport for SdkTransport {
             &self.classic => {
                 DescribeClassic: classic::describe,
                 DescribeClassicTags: classic::describe_tags,
-                RegisterClassic: classic::register,
-                DeregisterClassic: classic::deregister,
-                DeleteClassic: classic::delete,
+                DescribeClassicAttributes: classic::describe_attributes,
+                CreateClassic: classic_changes::create,
+                CreateClassicListeners: classic_changes::create_listeners,
+                DeleteClassicListeners: classic_changes::delete_listeners,
+                ConfigureClassicHealthCheck: classic_changes::configure_health_check,
+                ModifyClassicAttributes: classic_changes::modify_attributes,
+                SetClassicSecurityGroups: classic_changes::set_security_groups,
+                AttachClassicSubnets: classic_changes::attach_subnets,
+                DetachClassicSubnets: classic_changes::detach_subnets,
+                CreateClassicPolicy: classic_changes::create_policy,
+                SetClassicListenerPolicies: classic_changes::set_listener_policies,
+                SetClassicBackendPolicies: classic_changes::set_backend_policies,
+                AddClassicTags: classic_changes::add_tags,
+                RegisterClassic: classic_changes::register,
+                DeregisterClassic: classic_changes::deregister,
+                DeleteClassic: classic_changes::delete,
             }
         )
     }

@@ -187,6 +187,7 @@ fn of_aws(input: &mut Input<'_>, service: &ServiceView, foreign: &ServiceView, k
     match verdict {
         aws::ServiceSpec::Invalid(mistakes) => named(&mistakes, service, keys),
         aws::ServiceSpec::Nlb(wanted) => assert!(!wanted.listeners.is_empty()),
+        aws::ServiceSpec::Classic(wanted) => assert!(!wanted.listeners.is_empty()),
         aws::ServiceSpec::ImplementedElsewhere => {}
     }
     let _ = aws::node_requirements_of(service);

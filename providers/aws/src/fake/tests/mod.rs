@@ -1,6 +1,7 @@
 //! What the in-memory AWS promises: AWS' contract, rule by rule.
 
 mod balancers;
+mod classic;
 mod ec2;
 mod faults;
 mod groups;

@@ -2,9 +2,8 @@ use super::*;
 use crate::api::{
     ec2::InstanceState,
     elb::{
-        DeleteClassic, DeleteTargetGroup, DeregisterClassic, DeregisterTargets, DescribeClassic,
-        DescribeClassicTags, DescribeTargetGroups, DescribeTargetHealth, ModifyTargetGroup,
-        ModifyTargetGroupAttributes, RegisterClassic, RegisterTargets, Target,
+        DeleteTargetGroup, DeregisterTargets, DescribeTargetGroups, DescribeTargetHealth,
+        ModifyTargetGroup, ModifyTargetGroupAttributes, RegisterTargets, Target,
     },
 };
 
@@ -302,30 +301,4 @@ async fn attributes_depend_on_the_protocol() {
     for (request, expected) in cases {
         assert_eq!(code(aws, request.clone()).await, expected, "{request:?}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn classic_load_balancers_have_members_and_tags() {
-    let world = FakeCluster::small(2);
-    let (aws, n) = (&world.aws, &world.nodes);
-    aws.classic("old", &[], &n[..1], &[("kubernetes.io/cluster/test", "owned")]);
-    let named = |name: &str| DescribeClassic { names: vec![name.into()], token: None };
-    assert_eq!(aws.ask(named("old")).await.unwrap().items[0].instances, n[..1]);
-    assert_eq!(code(aws, named("none")).await, "LoadBalancerNotFound");
-    let tags = aws
-        .ask(DescribeClassicTags { names: vec!["old".into()] })
-        .await
-        .unwrap();
-    assert_eq!(&*tags[0].1["kubernetes.io/cluster/test"], "owned");
-    let add = |id: &str| RegisterClassic { name: "old".into(), instances: vec![id.into()] };
-    assert_eq!(code(aws, add(&n[1])).await, "ok");
-    assert_eq!(code(aws, add("i-0123456789abcdef0")).await, "InvalidInstance");
-    let remove = DeregisterClassic { name: "old".into(), instances: vec![n[0].clone()] };
-    assert_eq!(code(aws, remove).await, "ok");
-    assert_eq!(aws.classics()[0].instances, n[1..]);
-    let delete = DeleteClassic { name: "old".into() };
-    assert_eq!(
-        (code(aws, delete.clone()).await, code(aws, delete).await),
-        ("ok".into(), "ok".into())
-    );
 }

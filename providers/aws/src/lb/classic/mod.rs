@@ -1,26 +1,37 @@
-//! Classic load balancers that upstream created. We create none: we only update the instances of
-//! existing ones, and delete them.
+//! Classic load balancers, which upstream makes for Services without type annotation.
+//!
+//! Each sync reads the load balancer, [plans](plan) the differences and applies them. The name is
+//! computed from the UID of the Service and never changes, so that an interrupted sync is continued by
+//! the next one.
 
-pub(in crate::lb) mod existing;
+mod apply;
+pub mod model;
+mod plan;
+mod service;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-use ccm_core::provider::{CloudError, ErrorKind, Op, Progress};
-
-use crate::lb::{
-    names,
-    security_groups::{in_use, references},
+use ccm_core::{
+    k8s::{LbIngress, LbStatus},
+    provider::{CloudError, Digest, ErrorKind, Op},
 };
+use parking_lot::Mutex;
+
+use self::plan::ObservedClassic;
+pub(in crate::lb) use self::service::ClassicService;
 use crate::{
     api::{
-        AwsError, Filter, InstanceId, SecurityGroupId,
-        ec2::{
-            DeleteSecurityGroup, DescribeSecurityGroups, RevokeSecurityGroupIngress, SecurityGroup,
+        Action, AwsError, InstanceId, Tags,
+        classic::{
+            ClassicAttributes, ClassicLoadBalancer, DeleteClassic, DeregisterClassic,
+            DescribeClassic, DescribeClassicAttributes, DescribeClassicTags, RegisterClassic,
         },
-        elb::{
-            ClassicLoadBalancer, DeleteClassic, DeregisterClassic, DescribeClassic,
-            DescribeClassicTags, RegisterClassic,
-        },
+    },
+    lb::{
+        model::ServiceKey,
+        names,
+        observe::access_denied::AccessDeniedCache,
+        ownership::{FoundBy, check_owner, check_owner_by_name},
     },
     scope::Scope,
 };
@@ -28,54 +39,121 @@ use crate::{
 /// Maximum number of instances per request.
 const MAX_INSTANCES: usize = 200;
 
-/// Manages the classic load balancers of the cluster.
-pub struct ClassicLoadBalancers {
+/// Reads and changes the classic load balancers of the cluster.
+pub(in crate::lb) struct ClassicLoadBalancers {
     scope: Scope,
+    /// What was last applied completely, by the UID of the Service.
+    applied: Mutex<HashMap<Box<str>, AppliedClassic>>,
+    /// UIDs of Services whose load balancer this process created. AWS may not show it for a while.
+    created: Mutex<HashSet<Box<str>>>,
 }
 
-/// A classic load balancer that was found by name.
-struct FoundClassic {
-    load_balancer: ClassicLoadBalancer,
-    is_owned: bool,
+/// A desired state and the load balancer that it was applied to.
+#[derive(Clone, Debug)]
+struct AppliedClassic {
+    /// Digest of the desired state and the instances.
+    digest: Digest,
+    status: LbStatus,
+}
+
+/// A classic load balancer with the name of a Service's.
+enum FoundClassic {
+    /// It belongs to the Service. Has no attributes yet.
+    Owned(Box<ObservedClassic>),
+    /// It does not, for this reason.
+    Foreign(String),
 }
 
 impl ClassicLoadBalancers {
-    /// Creates a manager.
-    pub fn new(scope: Scope) -> Self {
-        Self { scope }
+    pub(in crate::lb) fn new(scope: Scope) -> Self {
+        Self { scope, applied: Mutex::default(), created: Mutex::default() }
     }
 
-    /// Finds the classic load balancer of a Service, by the name that upstream gives it, if this
-    /// cluster owns it.
-    ///
-    /// # Errors
-    /// Errors of AWS.
-    pub async fn find(
+    /// Finds the classic load balancer of a Service by the name that upstream gives it. Without the
+    /// permission to read its tags, the name alone says whose it is, as for upstream.
+    async fn find(
         &self,
         op: &Op,
-        uid: &str,
-    ) -> Result<Option<ClassicLoadBalancer>, CloudError> {
-        match self.find_by_name(op, &names::load_balancer(uid)).await? {
-            Some(FoundClassic { load_balancer, is_owned: true }) => Ok(Some(load_balancer)),
-            _ => Ok(None),
+        owner: &ServiceKey,
+        denials: &AccessDeniedCache,
+    ) -> Result<Option<FoundClassic>, CloudError> {
+        let name = names::load_balancer(&owner.uid);
+        let Some(resource) = self.describe(op, &name).await? else {
+            return Ok(None);
+        };
+        let read = self.tags(op, &name);
+        let tags = denials
+            .read(op, owner, Action::DescribeClassicTags, read)
+            .await?;
+        let check = match &tags {
+            Some(Some(tags)) => {
+                check_owner(&self.scope.cluster, owner, tags, FoundBy::GeneratedName)
+            }
+            // It was deleted between the two requests.
+            Some(None) => return Ok(None),
+            None => check_owner_by_name(owner, &name),
+        };
+        let tags = tags.flatten();
+        Ok(Some(match check {
+            Ok(()) => {
+                let observed = ObservedClassic { resource, tags, attributes: None };
+                FoundClassic::Owned(Box::new(observed))
+            }
+            Err(reason) => FoundClassic::Foreign(reason),
+        }))
+    }
+
+    /// Reads a load balancer by name; `None` if it does not exist.
+    async fn describe(&self, op: &Op, name: &str) -> Result<Option<ClassicLoadBalancer>, AwsError> {
+        let request = DescribeClassic { names: vec![name.into()], token: None };
+        match self.scope.client.read(op, request).await {
+            Ok(page) => Ok(page.items.into_iter().find(|found| *found.name == *name)),
+            Err(error) if error.has_code("LoadBalancerNotFound") => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
-    /// Registers and deregisters instances. Registers first, so that the load balancer is never
-    /// left with fewer instances than before or after.
-    ///
-    /// # Errors
-    /// Errors of AWS.
-    pub async fn sync_instances(
+    /// Reads the tags of a load balancer; `None` if it does not exist.
+    async fn tags(&self, op: &Op, name: &str) -> Result<Option<Tags>, AwsError> {
+        let request = DescribeClassicTags { names: vec![name.into()] };
+        match self.scope.client.read(op, request).await {
+            Ok(all) => Ok(Some(
+                all.into_iter()
+                    .find(|(tagged, _)| **tagged == *name)
+                    .map(|(_, tags)| tags)
+                    .unwrap_or_default(),
+            )),
+            Err(error) if error.has_code("LoadBalancerNotFound") => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads the attributes of a load balancer; `None` without the permission for that.
+    async fn attributes(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+        denials: &AccessDeniedCache,
+    ) -> Result<Option<ClassicAttributes>, CloudError> {
+        let name = names::load_balancer(&owner.uid);
+        let read = self
+            .scope
+            .client
+            .read(op, DescribeClassicAttributes { name });
+        denials
+            .read(op, owner, Action::DescribeClassicAttributes, read)
+            .await
+    }
+
+    /// Registers and deregisters instances. Registers first, so that the load balancer is never left
+    /// with fewer instances than before or after.
+    async fn sync_instances(
         &self,
         op: &Op,
         load_balancer: &ClassicLoadBalancer,
-        desired: &[InstanceId],
+        desired: &BTreeSet<InstanceId>,
     ) -> Result<(), CloudError> {
-        let observed: BTreeSet<_> = load_balancer.instances.iter().collect();
-        let desired: BTreeSet<_> = desired.iter().collect();
-        let surplus: Vec<_> = observed.difference(&desired).copied().cloned().collect();
-        let missing: Vec<_> = desired.difference(&observed).copied().cloned().collect();
+        let InstanceChange { missing, surplus } = instance_change(load_balancer, desired);
         let client = &self.scope.client;
         for instances in missing.chunks(MAX_INSTANCES) {
             let request = RegisterClassic {
@@ -94,119 +172,71 @@ impl ClassicLoadBalancers {
         Ok(())
     }
 
-    /// Returns true if [`sync_instances`](Self::sync_instances) would register or deregister
-    /// instances.
-    pub fn instances_differ(load_balancer: &ClassicLoadBalancer, desired: &[InstanceId]) -> bool {
-        let observed: BTreeSet<_> = load_balancer.instances.iter().collect();
-        let desired: BTreeSet<_> = desired.iter().collect();
-        observed != desired
-    }
-
-    /// Deletes the classic load balancer of a Service, the security group that upstream created for
-    /// it, and the rules in the cluster's groups that refer to that group, as far as the cluster
-    /// owns them. Succeeds if nothing exists, and continues an interrupted deletion even if only
-    /// the group is left. Returns [`Progress::Pending`] while the group is in use.
-    ///
-    /// # Errors
-    /// Errors of AWS, but never [`NotFound`](ErrorKind::NotFound).
-    pub async fn delete(&self, op: &Op, uid: &str) -> Result<Progress, CloudError> {
-        let name = names::load_balancer(uid);
-        match self.find_by_name(op, &name).await? {
-            Some(FoundClassic { is_owned: false, .. }) => return Ok(Progress::Done),
-            Some(FoundClassic { load_balancer, .. }) => {
-                let request = DeleteClassic { name: load_balancer.name };
-                self.scope
-                    .client
-                    .write(op, request, "the Service needs none")
-                    .await
-                    .map_err(as_conflict)?;
+    /// Deletes the load balancer of a Service. Returns false if there is one under its name that
+    /// belongs to somebody else. Tags that cannot be read are an error, because a name proves too
+    /// little for a deletion.
+    async fn delete_load_balancer(&self, op: &Op, owner: &ServiceKey) -> Result<bool, CloudError> {
+        let name = names::load_balancer(&owner.uid);
+        let is_created_here = self.created.lock().contains(&owner.uid);
+        let exists = self.describe(op, &name).await?.is_some() || self.is_listed(op, &name).await?;
+        // What this process created may not be visible yet.
+        if !is_created_here {
+            if !exists {
+                return Ok(true);
             }
-            None => {}
-        }
-        let group = format!("k8s-elb-{name}");
-        let found = self
-            .list_groups(op, Filter::new("group-name", [&*group]))
-            .await?;
-        let protected = self.scope.settings.protected_security_group.as_ref();
-        let may_delete = |found: &SecurityGroup| {
-            let is_owned = *found.name == *group && self.scope.cluster.owns(&found.tags);
-            is_owned && protected != Some(&found.id)
-        };
-        match found.into_iter().find(may_delete) {
-            Some(group) => self.delete_security_group(op, &group.id).await,
-            None => Ok(Progress::Done),
-        }
-    }
-
-    /// Deletes a security group, after the rules in other groups that refer to it.
-    async fn delete_security_group(
-        &self,
-        op: &Op,
-        id: &SecurityGroupId,
-    ) -> Result<Progress, CloudError> {
-        let client = &self.scope.client;
-        if !self.scope.settings.disable_security_group_ingress {
-            for group in self
-                .list_groups(op, Filter::new("ip-permission.group-id", [&**id]))
-                .await?
-            {
-                let rules = references(&group, id);
-                if group.id == *id || rules.is_empty() || !self.scope.cluster.has(&group.tags) {
-                    continue;
-                }
-                let request = RevokeSecurityGroupIngress { id: group.id, rules };
-                match client.write(op, request, &format!("{id} is deleted")).await {
-                    Err(error) if error.has_code("InvalidPermission.NotFound") => {}
-                    result => result.map_err(as_conflict)?,
-                }
+            let tags = self.tags(op, &name).await?.ok_or_else(|| {
+                CloudError::transient(format!("load balancer {name} exists, but not its tags"))
+            })?;
+            if check_owner(&self.scope.cluster, owner, &tags, FoundBy::GeneratedName).is_err() {
+                return Ok(false);
             }
         }
-        match client
-            .write(op, DeleteSecurityGroup { id: id.clone() }, "its load balancer is deleted")
-            .await
-        {
-            Err(error) if error.has_code("DependencyViolation") => Ok(in_use(op, id)),
-            Err(error) if !error.has_code("InvalidGroup.NotFound") => Err(as_conflict(error)),
-            _ => Ok(Progress::Done),
-        }
-    }
-
-    /// Finds a load balancer by name, and checks by its tags whether the cluster owns it.
-    async fn find_by_name(&self, op: &Op, name: &str) -> Result<Option<FoundClassic>, CloudError> {
-        let client = &self.scope.client;
-        let request = DescribeClassic { names: vec![name.into()], token: None };
-        let found = match client
-            .read_all(op, request, |r, token| r.token = Some(token))
-            .await
-        {
-            Err(error) if error.has_code("LoadBalancerNotFound") => return Ok(None),
-            result => result?,
-        };
-        let found = found.into_iter().find(|found| *found.name == *name);
-        let Some(load_balancer) = found else {
-            return Ok(None);
-        };
-        let request = DescribeClassicTags { names: vec![name.into()] };
-        let tags = match client.read(op, request).await {
-            Err(error) if error.has_code("LoadBalancerNotFound") => return Ok(None),
-            result => result?,
-        };
-        let is_owned = tags
-            .iter()
-            .any(|(tagged, tags)| **tagged == *name && self.scope.cluster.owns(tags));
-        Ok(Some(FoundClassic { load_balancer, is_owned }))
-    }
-
-    /// Lists the security groups of the VPC that match a filter.
-    async fn list_groups(&self, op: &Op, filter: Filter) -> Result<Vec<SecurityGroup>, CloudError> {
-        let filters = vec![Filter::new("vpc-id", [&*self.scope.vpc]), filter];
-        let request = DescribeSecurityGroups { filters, ..Default::default() };
-        Ok(self
-            .scope
+        self.scope
             .client
-            .read_all(op, request, |r, token| r.token = Some(token))
-            .await?)
+            .write(op, DeleteClassic { name }, "the Service needs none")
+            .await
+            .map_err(as_conflict)?;
+        Ok(true)
     }
+
+    /// Returns true if the listing of all load balancers shows a name. A second opinion, before a
+    /// load balancer is taken for deleted.
+    async fn is_listed(&self, op: &Op, name: &str) -> Result<bool, AwsError> {
+        let client = &self.scope.client;
+        let all: Vec<ClassicLoadBalancer> = client
+            .read_all(op, DescribeClassic::default(), |r, token| r.token = Some(token))
+            .await?;
+        Ok(all.iter().any(|found| *found.name == *name))
+    }
+}
+
+/// The difference between the registered and the desired instances.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct InstanceChange {
+    missing: Vec<InstanceId>,
+    surplus: Vec<InstanceId>,
+}
+
+fn instance_change(
+    load_balancer: &ClassicLoadBalancer,
+    desired: &BTreeSet<InstanceId>,
+) -> InstanceChange {
+    let observed: BTreeSet<_> = load_balancer.instances.iter().cloned().collect();
+    InstanceChange {
+        missing: desired.difference(&observed).cloned().collect(),
+        surplus: observed.difference(desired).cloned().collect(),
+    }
+}
+
+/// Returns the status of a Service with a classic load balancer; `None` keeps the current one.
+fn status_of(load_balancer: &ClassicLoadBalancer) -> Option<LbStatus> {
+    if load_balancer.dns_name.is_empty() {
+        return None;
+    }
+    let hostname = Some(load_balancer.dns_name.clone());
+    Some(LbStatus {
+        ingress: vec![LbIngress { hostname, ..LbIngress::default() }],
+    })
 }
 
 /// Turns NotFound into a conflict, because a missing part does not prove that everything is

@@ -232,6 +232,11 @@ impl Observer {
         Ok(groups)
     }
 
+    /// Returns the reads that IAM denies.
+    pub(in crate::lb) fn denials(&self) -> &AccessDeniedCache {
+        &self.denials
+    }
+
     /// Returns true if the permission to read tags is known to be missing.
     pub(in crate::lb) fn are_tags_unreadable(&self, op: &Op, owner: &ServiceKey) -> bool {
         self.denials.is_denied(op, owner, Action::DescribeElbTags)

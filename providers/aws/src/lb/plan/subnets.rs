@@ -52,10 +52,51 @@ pub fn choose(
     desired: &DesiredLoadBalancer,
 ) -> Result<Vec<SubnetMapping>, CloudError> {
     let subnets = match &desired.subnets {
-        SubnetChoice::Discover => discover_subnets(vpc, cluster, settings, desired)?,
+        SubnetChoice::Discover => {
+            let needs = SubnetNeeds {
+                is_internal: desired.scheme == Scheme::Internal,
+                is_dualstack: desired.ip_address_type == IpAddressType::Dualstack,
+                free_addresses: FREE_ADDRESSES,
+            };
+            discover_subnets(vpc, cluster, settings, needs)?
+        }
         SubnetChoice::Named(names) => find_named_subnets(vpc, names)?,
     };
     mappings(&subnets, desired).map_err(CloudError::from)
+}
+
+/// Chooses the subnets of a classic load balancer, as upstream does at each sync. Free addresses do not
+/// count, because an existing load balancer would otherwise lose a subnet in which it works.
+///
+/// # Errors
+/// As [`choose`].
+pub(in crate::lb) fn choose_for_classic(
+    vpc: &VpcSnapshot,
+    cluster: &Cluster,
+    settings: &Settings,
+    scheme: Scheme,
+    choice: &SubnetChoice,
+) -> Result<Vec<SubnetId>, CloudError> {
+    let subnets = match choice {
+        SubnetChoice::Discover => {
+            let is_internal = scheme == Scheme::Internal;
+            let needs = SubnetNeeds { is_internal, is_dualstack: false, free_addresses: 0 };
+            discover_subnets(vpc, cluster, settings, needs)?
+        }
+        SubnetChoice::Named(names) => find_named_subnets(vpc, names)?,
+    };
+    Ok(subnets.iter().map(|subnet| subnet.id.clone()).collect())
+}
+
+/// What discovered subnets must have.
+#[derive(Clone, Copy)]
+struct SubnetNeeds {
+    /// True for an internal load balancer, which does not need a route to the internet.
+    is_internal: bool,
+    /// True if an IPv6 network is needed.
+    is_dualstack: bool,
+    /// Minimum number of free addresses.
+    free_addresses: u32,
 }
 
 /// Assigns the desired addresses to subnets. Parsing has already checked that the load balancer may
@@ -308,11 +349,10 @@ fn discover_subnets<'a>(
     vpc: &'a VpcSnapshot,
     cluster: &Cluster,
     settings: &Settings,
-    desired: &DesiredLoadBalancer,
+    needs: SubnetNeeds,
 ) -> Result<Vec<&'a Subnet>, CloudError> {
     // Collect the subnets of the cluster, and those of no cluster.
-    let is_internal = desired.scheme == Scheme::Internal;
-    let is_dualstack = desired.ip_address_type == IpAddressType::Dualstack;
+    let SubnetNeeds { is_internal, is_dualstack, free_addresses } = needs;
     let mut candidates: Vec<&Subnet> = vpc
         .subnets
         .iter()
@@ -336,7 +376,7 @@ fn discover_subnets<'a>(
         if !(is_internal || is_public) || !is_ordinary_zone(vpc, subnet)? {
             continue;
         }
-        if subnet.free_ips < FREE_ADDRESSES || (is_dualstack && subnet.ipv6_cidrs.is_empty()) {
+        if subnet.free_ips < free_addresses || (is_dualstack && subnet.ipv6_cidrs.is_empty()) {
             unsuitable.insert(&*subnet.id);
             continue;
         }

@@ -152,7 +152,7 @@ impl SecurityGroupManager {
 
     /// Deletes a group that the cluster owns, and the rules in other groups of the cluster that
     /// refer to it.
-    async fn delete_owned_group(
+    pub(super) async fn delete_owned_group(
         &self,
         op: &Op,
         id: &SecurityGroupId,
@@ -201,7 +201,7 @@ impl SecurityGroupManager {
 
     /// Returns the maximum age of cached groups. A retry reads them again, because other rules may
     /// refer to the group now.
-    fn max_cleanup_age(&self, op: &Op) -> Duration {
+    pub(super) fn max_cleanup_age(&self, op: &Op) -> Duration {
         if op.pending_for().is_zero() {
             SHARED_READ_AGE.min(self.max_rule_age())
         } else {

@@ -7,6 +7,7 @@
 //! group, and delete only groups that the cluster owns.
 
 mod cache;
+pub(in crate::lb) mod classic;
 mod cleanup;
 pub(crate) mod desired_rules;
 mod managed;
@@ -31,10 +32,7 @@ use self::{
     plan::RuleChange,
     unobserved::DeletedNames,
 };
-pub(crate) use self::{
-    cleanup::{in_use, references},
-    plan::summary,
-};
+pub(crate) use self::{cleanup::in_use, plan::summary};
 use super::{
     model::{DesiredLoadBalancer, SecurityGroupChoice},
     names,

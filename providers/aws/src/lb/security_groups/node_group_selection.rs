@@ -104,7 +104,7 @@ impl SecurityGroupManager {
         groups: Arc<GroupsById>,
     ) -> Result<(Arc<GroupsById>, NodeGroups), CloudError> {
         match request.desired.target_type {
-            TargetType::Instance => self.instance_groups(op, request, groups).await,
+            TargetType::Instance => self.instance_groups(op, request.instances, groups).await,
             TargetType::Ip => self.pod_groups(op, request, groups).await,
         }
     }
@@ -137,15 +137,26 @@ impl SecurityGroupManager {
         Ok((groups, chosen))
     }
 
+    /// Returns the groups of instances that get rules, and all groups of the VPC including these.
+    pub(super) async fn managed_groups_of(
+        &self,
+        op: &Op,
+        instances: &[InstanceId],
+        groups: Arc<GroupsById>,
+    ) -> Result<(Arc<GroupsById>, BTreeSet<SecurityGroupId>), CloudError> {
+        let (groups, chosen) = self.instance_groups(op, instances, groups).await?;
+        Ok((groups, chosen.managed))
+    }
+
     async fn instance_groups(
         &self,
         op: &Op,
-        request: &RuleRequest<'_>,
+        instances: &[InstanceId],
         groups: Arc<GroupsById>,
     ) -> Result<(Arc<GroupsById>, NodeGroups), CloudError> {
         let found = self
             .instances
-            .get_many(op, request.instances, self.max_rule_age())
+            .get_many(op, instances, self.max_rule_age())
             .await?;
         let instances: Vec<_> = found
             .into_values()

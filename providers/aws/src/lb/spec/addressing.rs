@@ -82,7 +82,7 @@ fn scheme(reader: &mut SpecReader<'_>) -> Scheme {
     reader.annotations.get(&a::SCHEME).unwrap_or(fallback)
 }
 
-fn subnets(reader: &mut SpecReader<'_>) -> SubnetChoice {
+pub(super) fn subnets(reader: &mut SpecReader<'_>) -> SubnetChoice {
     let Some(named) = reader.annotations.get(&a::SUBNETS) else {
         return SubnetChoice::Discover;
     };

@@ -77,7 +77,9 @@ pub(in crate::lb) fn deletion_protection(
 ) -> DeletionProtection {
     let dialect = match service_ownership(service, settings) {
         ServiceOwnership::Ours(defaults_source) => of(service, settings, defaults_source),
-        ServiceOwnership::Invalid(_) => of(service, settings, DefaultsSource::CloudProviderAws),
+        ServiceOwnership::Classic | ServiceOwnership::Invalid(_) => {
+            of(service, settings, DefaultsSource::CloudProviderAws)
+        }
         ServiceOwnership::Elsewhere(_) => AnnotationDialect::Extended,
     };
     match dialect {

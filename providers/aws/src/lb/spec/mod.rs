@@ -7,6 +7,7 @@
 mod addressing;
 pub mod annotations;
 mod attributes;
+mod classic;
 mod dialect;
 pub(in crate::lb) mod health;
 pub(in crate::lb) mod listeners;
@@ -22,13 +23,16 @@ pub(super) use self::{
 
 use ccm_core::{
     k8s::ServiceView,
-    provider::{EventType, FieldError, LabelRequirement, ServiceNotice},
+    provider::{CloudError, EventType, FieldError, LabelRequirement, ServiceNotice},
 };
 
 pub(super) use self::dialect::{deletion_protection, upstream_reading};
 
 use self::annotations::{Annotation, AnnotationReader};
-use super::model::{DesiredLoadBalancer, ServiceKey, UpdateScope};
+use super::{
+    classic::model::{ClassicReading, DesiredClassic},
+    model::{DesiredLoadBalancer, ServiceKey, UpdateScope},
+};
 use crate::{
     api::{Tags, elb::TargetType},
     config::{AnnotationDialect, DefaultType, Settings},
@@ -49,6 +53,9 @@ pub struct ParsedService {
     /// affect `spec`: Network Load Balancers of some clouds with an AWS-compatible API have such
     /// names too.
     pub status_looks_classic: bool,
+    /// How the Service is read if it has a classic load balancer; `None` if it neither requests one
+    /// nor shows a host name like that of one.
+    pub classic: Option<ClassicReading>,
     /// For an invalid Service: the desired state, with harmless values in place of the invalid
     /// ones. Only for the targets of an existing load balancer.
     pub tolerant: Option<Box<DesiredLoadBalancer>>,
@@ -61,6 +68,8 @@ pub struct ParsedService {
 pub enum ServiceSpec {
     /// The Service requests a Network Load Balancer from us.
     Nlb(Box<DesiredLoadBalancer>),
+    /// The Service requests a classic load balancer from us.
+    Classic(Box<DesiredClassic>),
     /// Another controller is responsible.
     ImplementedElsewhere,
     /// We are responsible, but the Service is invalid. Has every validation error; existing objects
@@ -124,6 +133,8 @@ impl SpecReader<'_> {
 /// Parses a Service.
 pub fn parse(service: &ServiceView, settings: &Settings, cluster: &Cluster) -> ParsedService {
     let status_looks_classic = hostnames(service).any(is_classic_hostname);
+    let classic = || classic::read(service, settings, cluster);
+    let reading = || status_looks_classic.then(|| classic().0);
     match service_ownership(service, settings) {
         ServiceOwnership::Ours(defaults_source) => {
             let dialect = dialect::of(service, settings, defaults_source);
@@ -140,13 +151,29 @@ pub fn parse(service: &ServiceView, settings: &Settings, cluster: &Cluster) -> P
             ParsedService {
                 spec,
                 status_looks_classic,
+                classic: reading(),
                 tolerant,
                 notices: parsed.notices,
+            }
+        }
+        ServiceOwnership::Classic => {
+            let (reading, notices) = classic();
+            let spec = match &reading.desired {
+                Ok(desired) => ServiceSpec::Classic(desired.clone()),
+                Err(errors) => ServiceSpec::Invalid(errors.clone()),
+            };
+            ParsedService {
+                spec,
+                status_looks_classic,
+                classic: Some(reading),
+                tolerant: None,
+                notices,
             }
         }
         ServiceOwnership::Elsewhere(notice) => ParsedService {
             spec: ServiceSpec::ImplementedElsewhere,
             status_looks_classic,
+            classic: None,
             tolerant: None,
             notices: notice.into_iter().collect(),
         },
@@ -157,6 +184,7 @@ pub fn parse(service: &ServiceView, settings: &Settings, cluster: &Cluster) -> P
             ParsedService {
                 spec: ServiceSpec::Invalid(errors),
                 status_looks_classic,
+                classic: reading(),
                 tolerant: parsed.desired,
                 notices: Vec::new(),
             }
@@ -362,11 +390,13 @@ fn node_requirements(reader: &mut AnnotationReader<'_>) -> Vec<LabelRequirement>
 
 /// The controller that is responsible for a Service.
 enum ServiceOwnership {
-    /// We are, and these defaults apply.
+    /// We are, for a Network Load Balancer, and these defaults apply.
     Ours(DefaultsSource),
+    /// We are, for a classic load balancer.
+    Classic,
     /// Another controller is. The notice is for the owner of the Service.
     Elsewhere(Option<ServiceNotice>),
-    /// We are, but the type of the load balancer is missing or not supported.
+    /// We are, but the type of the load balancer is not supported, or cannot be changed to it.
     Invalid(Vec<FieldError>),
 }
 
@@ -374,7 +404,7 @@ enum ServiceOwnership {
 /// configuration.
 fn service_ownership(service: &ServiceView, settings: &Settings) -> ServiceOwnership {
     use DefaultsSource::{CloudProviderAws, LoadBalancerController};
-    use ServiceOwnership::{Elsewhere, Invalid, Ours};
+    use ServiceOwnership::{Classic, Elsewhere, Invalid, Ours};
 
     // The class, if there is one, decides alone.
     if let Some(class) = &service.class {
@@ -386,23 +416,43 @@ fn service_ownership(service: &ServiceView, settings: &Settings) -> ServiceOwner
         };
     }
     // Without a class, the type annotation decides, or the configured default type.
-    let key = annotations::TYPE.definition.key();
-    let kind = service.annotations.get(&*key).map_or("", |text| &**text);
+    let kind = type_of(service);
+    let is_upstream =
+        dialect::of(service, settings, CloudProviderAws) == AnnotationDialect::Upstream;
     match (kind, settings.default_type) {
         ("nlb", _) | ("", DefaultType::Nlb) => Ours(CloudProviderAws),
         ("external" | "nlb-ip", _) if settings.claim_external => Ours(LoadBalancerController),
         ("external" | "nlb-ip", _) => Elsewhere(None),
-        ("", DefaultType::None) => Elsewhere(Some(no_default_type_notice(&key))),
-        ("", DefaultType::Unset) => Invalid(vec![missing_type_error(&key)]),
-        (other, _) => Invalid(unsupported_type_errors(&key, other, service)),
+        ("", DefaultType::None) => Elsewhere(Some(no_default_type_notice())),
+        // Like upstream, all other types are classic load balancers.
+        _ if kind.is_empty() || is_upstream => {
+            if hostnames(service).any(is_nlb_hostname) {
+                Invalid(vec![network_to_classic()])
+            } else {
+                Classic
+            }
+        }
+        (other, _) => Invalid(unsupported_type_errors(other, service)),
     }
 }
 
-/// Returns the notice for a Service without type annotation `key` if the default type is `none`.
-fn no_default_type_notice(key: &str) -> ServiceNotice {
+/// Returns the type annotation of a Service, or empty text.
+fn type_of(service: &ServiceView) -> &str {
+    let key = annotations::TYPE.definition.key();
+    service.annotations.get(&*key).map_or("", |text| &**text)
+}
+
+/// Returns true if a Service asks for a Network Load Balancer itself, and not by the configuration.
+pub(super) fn requests_network_load_balancer(service: &ServiceView) -> bool {
+    service.class.is_some() || ["nlb", "external", "nlb-ip"].contains(&type_of(service))
+}
+
+/// Returns the notice for a Service without type annotation if the default type is `none`.
+fn no_default_type_notice() -> ServiceNotice {
     let note = format!(
-        "the Service has no annotation {key}, and DefaultLoadBalancerType is none: \
-         it is left to another controller"
+        "the Service has no annotation {}, and DefaultLoadBalancerType is none: \
+         it is left to another controller",
+        annotations::TYPE.definition.key()
     );
     ServiceNotice {
         kind: EventType::Normal,
@@ -411,25 +461,27 @@ fn no_default_type_notice(key: &str) -> ServiceNotice {
     }
 }
 
-/// Returns the error of a Service without type annotation `key` if there is no default type.
-fn missing_type_error(key: &str) -> FieldError {
-    FieldError::new(
-        key,
-        "is not set: set it to \"nlb\" for a Network Load Balancer, or set \
-         DefaultLoadBalancerType in cloud.conf (classic load balancers are not made)",
-    )
+/// Returns the error of a Service that has a Network Load Balancer and requests a classic one.
+fn network_to_classic() -> FieldError {
+    let key = annotations::TYPE.definition.key();
+    let message = format!(
+        "cannot update Load Balancer Type annotation \"{key}\" after creation for Classic Load \
+         Balancer"
+    );
+    FieldError::new(key, message)
 }
 
-/// Returns the errors of a Service whose type annotation `key` has a value that is not supported.
-fn unsupported_type_errors(key: &str, kind: &str, service: &ServiceView) -> Vec<FieldError> {
+/// Returns [the error](network_to_classic) of a Service whose Network Load Balancer was found in AWS.
+pub(super) fn network_to_classic_error() -> CloudError {
+    CloudError::from(vec![network_to_classic()])
+}
+
+/// Returns the errors of a Service whose type annotation has a value that is not supported.
+fn unsupported_type_errors(kind: &str, service: &ServiceView) -> Vec<FieldError> {
     let message = format!("load balancer type \"{kind}\" is not supported; use \"nlb\"");
-    let mut errors = vec![FieldError::new(key, message)];
+    let mut errors = vec![FieldError::new(annotations::TYPE.definition.key(), message)];
     if hostnames(service).any(is_nlb_hostname) {
-        let message = format!(
-            "cannot update Load Balancer Type annotation \"{key}\" after creation for Classic \
-             Load Balancer"
-        );
-        errors.push(FieldError::new(key, message));
+        errors.push(network_to_classic());
     }
     errors
 }

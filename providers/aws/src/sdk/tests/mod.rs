@@ -10,9 +10,8 @@ use std::sync::Arc;
 use super::connect_with_keys;
 use crate::{
     api::{
-        AwsError, Connection, Request, Transport,
-        ec2::DescribeVpcs,
-        elb::{DescribeClassic, DescribeLoadBalancers},
+        AwsError, Connection, Request, Transport, classic::DescribeClassic, ec2::DescribeVpcs,
+        elb::DescribeLoadBalancers,
     },
     config::{OverriddenService, ServiceOverride, Settings},
 };

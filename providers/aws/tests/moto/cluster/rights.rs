@@ -10,20 +10,12 @@ use serde_json::Value;
 use super::fixture::SharedServers;
 
 /// What is granted and was not asked for, with the reason.
-const NEVER: [(&str, &str); 6] = [
+const NEVER: [(&str, &str); 4] = [
     ("ec2:ModifyNetworkInterfaceAttribute", "routes to instances with several interfaces"),
     ("ec2:ReplaceRoute", "a route that leads to another instance"),
     (
         "elasticloadbalancing:DescribeListenerCertificates",
         "certificates of listeners that another process made",
-    ),
-    (
-        "elasticloadbalancing:RegisterInstancesWithLoadBalancer",
-        "classic load balancers that upstream left",
-    ),
-    (
-        "elasticloadbalancing:DeregisterInstancesFromLoadBalancer",
-        "classic load balancers that upstream left",
     ),
     ("iam:CreateServiceLinkedRole", "AWS itself, at the first load balancer of an account"),
 ];

@@ -1,6 +1,6 @@
 use ccm_aws::api::{
     InstanceId,
-    elb::{
+    classic::{
         DeleteClassic, DeregisterClassic, DescribeClassic, DescribeClassicTags, RegisterClassic,
     },
 };

@@ -150,11 +150,12 @@ fn addresses<T>(
 use Section::{Addresses, Attributes, General, Health, Listeners, Security, Targets};
 
 pub(in crate::lb) static TYPE: AnnotationKey<Box<str>> = text(General, "type")
-    .default("`DefaultLoadBalancerType` of cloud.conf; refused without that")
+    .default("`DefaultLoadBalancerType` of cloud.conf; a classic load balancer without that")
     .effect(
         "`nlb`: a Network Load Balancer. `external`, `nlb-ip`: the AWS load balancer controller's, served here only with \
-         `ClaimExternalLoadBalancers`. Cannot be changed later.",
+         `ClaimExternalLoadBalancers`. Anything else: refused. Cannot be changed later.",
     )
+    .upstream("the same; any other text means a classic load balancer")
     .errors(&[
         "load balancer type \"x\" is not supported; use \"nlb\"",
         "cannot update Load Balancer Type annotation \"…\" after creation for Classic Load Balancer",
@@ -331,7 +332,7 @@ pub(in crate::lb) static SECURITY_GROUPS: AnnotationKey<Vec<Box<str>>> = list(Se
 
 pub(in crate::lb) static EXTRA_SECURITY_GROUPS: AnnotationKey<Vec<Box<str>>> = list(Security, "extra-security-groups")
     .from(Origin::Classic)
-    .effect("None: refused.")
+    .effect("Security groups of a classic load balancer besides the others. Refused for Network Load Balancers.")
     .errors(&[
         "BYO extra security group annotation \"service.beta.kubernetes.io/aws-load-balancer-extra-security-groups\" is not \
          supported by NLB",

@@ -2,6 +2,7 @@
 //! cases.
 
 mod attributes;
+mod classic;
 mod dialects;
 mod health;
 mod listeners;

@@ -20,6 +20,9 @@ fn only_the_exact_type_is_a_network_load_balancer() {
     for other in ["clb", "classic", "elb", "alb", "NLB", " nlb", "nlb ", "External"] {
         let message = format!("load balancer type \"{other}\" is not supported; use \"nlb\"");
         assert_eq!(nlb().says("type", other).mistakes(), [message]);
+        // Upstream takes it for a classic load balancer.
+        let upstream = nlb().says("type", other).upstream();
+        assert!(matches!(upstream.read().spec, ServiceSpec::Classic(_)), "{other}");
     }
 }
 
@@ -31,6 +34,7 @@ fn what_another_controller_serves_is_left_to_it_unless_claimed() {
         let left = ParsedService {
             spec: ServiceSpec::ImplementedElsewhere,
             status_looks_classic: false,
+            classic: None,
             tolerant: None,
             notices: Vec::new(),
         };
@@ -76,18 +80,10 @@ fn without_a_type_the_configuration_decides() {
         assert_eq!(none.spec, ServiceSpec::ImplementedElsewhere);
         assert_eq!(none.notices.len(), 1);
         assert_eq!(none.notices[0].kind, EventType::Normal);
-        let unset = case
-            .set(|settings| settings.default_type = DefaultType::Unset)
-            .refused();
-        assert_eq!(unset.len(), 1);
-        let text = unset[0].to_string();
-        for hint in [
-            "service.beta.kubernetes.io/aws-load-balancer-type: is not set",
-            "\"nlb\"",
-            "DefaultLoadBalancerType",
-        ] {
-            assert!(text.contains(hint), "{text}");
-        }
+        // As upstream, in both dialects.
+        let unset = case.set(|settings| settings.default_type = DefaultType::Unset);
+        assert!(matches!(unset.read().spec, ServiceSpec::Classic(_)));
+        assert!(matches!(unset.upstream().read().spec, ServiceSpec::Classic(_)));
     }
 }
 
@@ -131,7 +127,11 @@ fn the_type_of_a_network_load_balancer_cannot_change() {
             .len(),
         2
     );
-    assert_eq!(untyped(DefaultType::Unset).host(NETWORK).refused().len(), 1);
+    let untyped = untyped(DefaultType::Unset).host(NETWORK);
+    assert_eq!(untyped.mistakes(), [FLIP.to_owned()]);
+    assert!(untyped.read().tolerant.is_some(), "its targets still follow the nodes");
+    let upstream = nlb().host(NETWORK).says("type", "clb").upstream();
+    assert_eq!(upstream.mistakes(), [FLIP.to_owned()]);
 }
 
 #[test]

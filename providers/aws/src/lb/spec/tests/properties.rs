@@ -110,6 +110,7 @@ proptest! {
         match reading.spec {
             ServiceSpec::Invalid(mistakes) => prop_assert!(!mistakes.is_empty()),
             ServiceSpec::Nlb(wanted) => check(&case, &wanted)?,
+            ServiceSpec::Classic(wanted) => prop_assert!(!wanted.listeners.is_empty()),
             ServiceSpec::ImplementedElsewhere => {}
         }
         for remark in reading.notices {
@@ -132,6 +133,10 @@ proptest! {
         match (case.read().spec, other.read().spec) {
             (ServiceSpec::Nlb(one), ServiceSpec::Nlb(two)) => prop_assert_eq!(one, two),
             (ServiceSpec::Invalid(one), ServiceSpec::Invalid(two)) => prop_assert_eq!(one.len(), two.len()),
+            // The only health check is that of the first port.
+            (ServiceSpec::Classic(one), ServiceSpec::Classic(two)) => {
+                prop_assert_eq!(one.listeners.len(), two.listeners.len());
+            }
             (one, two) => prop_assert_eq!(one, two),
         }
     }
