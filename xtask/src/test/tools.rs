@@ -7,7 +7,8 @@ use anyhow::Context as _;
 use crate::assets::{self, Release};
 use crate::tier::{TIER_VARIABLE, Tier};
 use crate::{
-    browser, control_plane, image, kubernetes_tests, machine, nodes, openstack_real, process, python,
+    browser, control_plane, image, kubernetes_tests, machine, nodes, openstack_real, process,
+    python,
 };
 
 /// Where prepared programs are, as variables for test programs.
