@@ -318,8 +318,9 @@ impl Outcome {
         let message = |kind: &str| {
             let lines: Vec<_> = log.lines().map(str::trim).collect();
             let at = lines.iter().rposition(|line| line.starts_with(kind));
-            let message = at.map(|at| &lines[at..lines.len().min(at + 6)]);
-            message.unwrap_or_default().join(" ")
+            let message = at.map(|at| &lines[at..]).unwrap_or_default();
+            let end = message.iter().position(|line| line.starts_with("----"));
+            message[..end.unwrap_or(message.len())].join(" ")
         };
         match counts(log) {
             Some((1, 0)) => Self::Passed,
