@@ -9,13 +9,17 @@ pub mod model;
 mod plan;
 mod service;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    time::Duration,
+};
 
 use ccm_core::{
     k8s::{LbIngress, LbStatus},
     provider::{CloudError, Digest, ErrorKind, Op},
 };
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use self::plan::ObservedClassic;
 pub(in crate::lb) use self::service::ClassicService;
@@ -39,6 +43,9 @@ use crate::{
 /// Maximum number of instances per request.
 const MAX_INSTANCES: usize = 200;
 
+/// Time for which a read may not show a change of ours, because AWS is eventually consistent.
+const EVENTUAL_CONSISTENCY_WINDOW: Duration = Duration::from_secs(20);
+
 /// Reads and changes the classic load balancers of the cluster.
 pub(in crate::lb) struct ClassicLoadBalancers {
     scope: Scope,
@@ -46,6 +53,9 @@ pub(in crate::lb) struct ClassicLoadBalancers {
     applied: Mutex<HashMap<Box<str>, AppliedClassic>>,
     /// UIDs of Services whose load balancer this process created. AWS may not show it for a while.
     created: Mutex<HashSet<Box<str>>>,
+    /// Instances that this process has registered, by the name of the load balancer, with the time.
+    /// Reads may not show them for a while.
+    registered: Mutex<HashMap<Box<str>, (Instant, BTreeSet<InstanceId>)>>,
 }
 
 /// A desired state and the load balancer that it was applied to.
@@ -66,7 +76,12 @@ enum FoundClassic {
 
 impl ClassicLoadBalancers {
     pub(in crate::lb) fn new(scope: Scope) -> Self {
-        Self { scope, applied: Mutex::default(), created: Mutex::default() }
+        Self {
+            scope,
+            applied: Mutex::default(),
+            created: Mutex::default(),
+            registered: Mutex::default(),
+        }
     }
 
     /// Finds the classic load balancer of a Service by the name that upstream gives it. Without the
@@ -153,7 +168,14 @@ impl ClassicLoadBalancers {
         load_balancer: &ClassicLoadBalancer,
         desired: &BTreeSet<InstanceId>,
     ) -> Result<(), CloudError> {
-        let InstanceChange { missing, surplus } = instance_change(load_balancer, desired);
+        let name = &load_balancer.name;
+        let observed = self.registered_instances(load_balancer);
+        let InstanceChange { missing, surplus } = instance_change(&observed, desired);
+        if missing.is_empty() && surplus.is_empty() {
+            return Ok(());
+        }
+        // If a request fails, nobody knows what is registered until the next read.
+        self.registered.lock().remove(name);
         let client = &self.scope.client;
         for instances in missing.chunks(MAX_INSTANCES) {
             let request = RegisterClassic {
@@ -169,7 +191,21 @@ impl ClassicLoadBalancers {
             };
             client.write(op, request, "nodes left").await?;
         }
+        let mut registered = self.registered.lock();
+        registered.retain(|_, (at, _)| at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW);
+        registered.insert(name.clone(), (Instant::now(), desired.clone()));
         Ok(())
+    }
+
+    /// Returns the registered instances: those that this process has just registered, or else those
+    /// that AWS shows.
+    fn registered_instances(&self, load_balancer: &ClassicLoadBalancer) -> BTreeSet<InstanceId> {
+        match self.registered.lock().get(&load_balancer.name) {
+            Some((at, instances)) if at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW => {
+                instances.clone()
+            }
+            _ => load_balancer.instances.iter().cloned().collect(),
+        }
     }
 
     /// Deletes the load balancer of a Service. Returns false if there is one under its name that
@@ -218,12 +254,11 @@ struct InstanceChange {
 }
 
 fn instance_change(
-    load_balancer: &ClassicLoadBalancer,
+    observed: &BTreeSet<InstanceId>,
     desired: &BTreeSet<InstanceId>,
 ) -> InstanceChange {
-    let observed: BTreeSet<_> = load_balancer.instances.iter().cloned().collect();
     InstanceChange {
-        missing: desired.difference(&observed).cloned().collect(),
+        missing: desired.difference(observed).cloned().collect(),
         surplus: observed.difference(desired).cloned().collect(),
     }
 }

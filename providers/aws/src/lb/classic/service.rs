@@ -402,8 +402,9 @@ impl NetworkLoadBalancers {
             };
             let manager = &self.reconciler.deps.security_groups;
             changes.extend(manager.plan_classic_rules(op, desired, &request).await?);
+            let registered = self.classic.registered_instances(&existing.resource);
             let InstanceChange { missing, surplus } =
-                instance_change(&existing.resource, &instances.instances);
+                instance_change(&registered, &instances.instances);
             if !missing.is_empty() || instances.progress != Progress::Done {
                 let operation = "RegisterInstancesWithLoadBalancer";
                 changes.push(planned(operation, name, "instances are missing"));

@@ -342,14 +342,22 @@ async fn a_service_gets_a_load_balancer_and_leaves_nothing_behind() {
     tokio::time::sleep(5 * MINUTE).await;
     let host = cluster.host_name("web").await.unwrap();
     assert!(host.ends_with(".elb.us-west-2.amazonaws.com"), "{host}");
-    assert_eq!(aws.calls(Action::CreateLoadBalancer), 1, "a Service that says no type is refused");
-    assert_eq!(cluster.host_name("plain").await, None);
-    cluster
-        .services()
-        .delete("web", &DeleteParams::default())
-        .await
-        .unwrap();
+    assert_eq!(aws.calls(Action::CreateLoadBalancer), 1);
+    // A Service that says no type has what upstream makes.
+    let host = cluster.host_name("plain").await.unwrap();
+    assert!(host.ends_with(".us-west-2.elb.amazonaws.com"), "{host}");
+    assert_eq!(aws.classics()[0].instances, cluster.world.nodes);
+    for name in ["web", "plain"] {
+        cluster
+            .services()
+            .delete(name, &DeleteParams::default())
+            .await
+            .unwrap();
+    }
     tokio::time::sleep(10 * MINUTE).await;
-    assert!(cluster.services().get_opt("web").await.unwrap().is_none(), "the finalizer is gone");
+    for name in ["web", "plain"] {
+        let left = cluster.services().get_opt(name).await.unwrap();
+        assert!(left.is_none(), "the finalizer of {name} is gone");
+    }
     assert_eq!(aws.snapshot(), before, "nothing is left");
 }
