@@ -1,4 +1,4 @@
-//! The check of the Lease of leader election.
+//! The checks of Leases: of leader election, and of other managers.
 
 use std::time::Duration;
 
@@ -7,8 +7,11 @@ use serde::Deserialize;
 
 use super::{
     Area, ClusterFinding, Finding,
-    managers::{self, ManagerPod},
+    managers::{self, IMAGE_SUFFIX, ManagerPod},
 };
+
+/// The default lock of a leader migration. Other locks of managers are named like their images.
+const MIGRATION_LOCK: &str = "cloud-provider-extraction-migration";
 
 /// The part of a Lease that is read.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -48,11 +51,6 @@ impl Lease {
     }
 }
 
-/// Returns the host name in an identity, which is `<hostname>_<uuid>` as upstream.
-pub(crate) fn host_of(identity: &str) -> &str {
-    identity.rsplit_once('_').map_or(identity, |(host, _)| host)
-}
-
 /// Says who leads. `others` are the pods of other managers.
 pub(crate) fn check(
     name: &str,
@@ -79,6 +77,26 @@ pub(crate) fn check(
             .about(format!("pod {}", pod.name), format!("{message}: another manager")),
         None => Finding::ok(Area::Leader, message),
     }
+}
+
+/// Reports Leases of other managers that are held now, given all Leases of the namespace with their
+/// names. `own` are the names that this process uses.
+pub(crate) fn check_others(
+    leases: &[(String, Lease)],
+    own: &[String],
+    now: Timestamp,
+) -> Vec<Finding> {
+    let is_other = |name: &String| {
+        !own.contains(name) && (name.ends_with(IMAGE_SUFFIX) || name == MIGRATION_LOCK)
+    };
+    let others = leases.iter().filter(|(name, _)| is_other(name));
+    others
+        .filter_map(|(name, lease)| {
+            let holder = lease.live_holder(now)?;
+            let message = format!("{holder} holds Lease {name}, which this manager does not use");
+            Some(ClusterFinding::OtherLease.about(format!("Lease {name}"), message))
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -112,5 +130,26 @@ mod tests {
                 .message
                 .contains("does not exist")
         );
+    }
+
+    #[test]
+    fn only_live_leases_of_managers_count() {
+        let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
+        let lease = |name: &str, renewed: &str| {
+            let spec =
+                json!({"holderIdentity": "h_1", "leaseDurationSeconds": 15, "renewTime": renewed});
+            (name.to_owned(), serde_json::from_value(json!({"spec": spec})).unwrap())
+        };
+        let fresh = "2026-01-01T00:00:55Z";
+        let leases = [
+            lease("cloud-controller-manager", fresh),
+            lease("openstack-cloud-controller-manager", fresh),
+            lease(MIGRATION_LOCK, "2026-01-01T00:00:05Z"),
+            lease("kube-scheduler", fresh),
+        ];
+        let own = ["cloud-controller-manager".to_owned()];
+        let found = check_others(&leases, &own, now);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].object, "Lease openstack-cloud-controller-manager");
     }
 }

@@ -1,17 +1,11 @@
-//! The search for other cloud-controller-managers, by the pods and the Leases of a namespace.
+//! The search for other cloud-controller-managers, by the pods of a namespace.
 
 use serde_json::Value;
 
-use super::{
-    ClusterFinding, Finding,
-    lease::{Lease, host_of},
-};
+use super::{ClusterFinding, Finding};
 
 /// Images whose name ends so are cloud-controller-managers, whatever the cloud.
-const IMAGE_SUFFIX: &str = "cloud-controller-manager";
-/// The locks of other managers: the default of leader election, that of a leader migration, and
-/// names that end like the image.
-const MIGRATION_LOCK: &str = "cloud-provider-extraction-migration";
+pub(super) const IMAGE_SUFFIX: &str = "cloud-controller-manager";
 /// Programs that have the flag `--cloud-provider` and are no managers of a cloud.
 const OTHER_PROGRAMS: [&str; 2] = ["kube-apiserver", "kubelet"];
 
@@ -89,30 +83,15 @@ pub(crate) fn check_pods(pods: &[ManagerPod]) -> Vec<Finding> {
     pods.iter().map(report).collect()
 }
 
+/// Returns the host name in an identity, which is `<hostname>_<uuid>` as upstream.
+fn host_of(identity: &str) -> &str {
+    identity.rsplit_once('_').map_or(identity, |(host, _)| host)
+}
+
 /// Returns the pod of another manager that holds a Lease, by the host name in the identity.
 pub(crate) fn pod_of<'a>(holder: &str, pods: &'a [ManagerPod]) -> Option<&'a ManagerPod> {
     let host = host_of(holder);
     pods.iter().find(|pod| pod.name == host || pod.node == host)
-}
-
-/// Reports Leases of other managers that are held now, given all Leases of the namespace with their
-/// names. `own` are the names that this process uses.
-pub(crate) fn check_leases(
-    leases: &[(String, Lease)],
-    own: &[String],
-    now: jiff::Timestamp,
-) -> Vec<Finding> {
-    let is_other = |name: &String| {
-        !own.contains(name) && (name.ends_with(IMAGE_SUFFIX) || name == MIGRATION_LOCK)
-    };
-    let others = leases.iter().filter(|(name, _)| is_other(name));
-    others
-        .filter_map(|(name, lease)| {
-            let holder = lease.live_holder(now)?;
-            let message = format!("{holder} holds Lease {name}, which this manager does not use");
-            Some(ClusterFinding::OtherLease.about(format!("Lease {name}"), message))
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -156,26 +135,5 @@ mod tests {
         for (holder, found) in [("p_1-2", true), ("n1_1-2", true), ("n2_1", false), ("", false)] {
             assert_eq!(pod_of(holder, &pods).is_some(), found, "{holder}");
         }
-    }
-
-    #[test]
-    fn only_live_leases_of_managers_count() {
-        let now: jiff::Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
-        let lease = |name: &str, renewed: &str| {
-            let spec =
-                json!({"holderIdentity": "h_1", "leaseDurationSeconds": 15, "renewTime": renewed});
-            (name.to_owned(), serde_json::from_value(json!({"spec": spec})).unwrap())
-        };
-        let fresh = "2026-01-01T00:00:55Z";
-        let leases = [
-            lease("cloud-controller-manager", fresh),
-            lease("openstack-cloud-controller-manager", fresh),
-            lease(MIGRATION_LOCK, "2026-01-01T00:00:05Z"),
-            lease("kube-scheduler", fresh),
-        ];
-        let own = ["cloud-controller-manager".to_owned()];
-        let found = check_leases(&leases, &own, now);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(found[0].object, "Lease openstack-cloud-controller-manager");
     }
 }

@@ -163,15 +163,7 @@ pub(crate) fn required(parts: &EnabledParts) -> Vec<Permission> {
         all.extend(create.map(|p| p.in_namespace("kube-system", Some(account))));
     }
     for (namespace, name) in &parts.leases {
-        let (user, group) = ("leader election", "coordination.k8s.io");
-        let create = Permission::cluster(user, "create", group, "leases");
-        all.extend(create.map(|permission| permission.in_namespace(namespace, None)));
-        let change = Permission::cluster(user, "get update", group, "leases");
-        all.extend(change.map(|permission| permission.in_namespace(namespace, Some(name))));
-        // Without it only the events "became leader" and "stopped leading" are missing.
-        let events = Permission::cluster(user, "create", "", "events");
-        let events = events.map(|p| Permission { severity: Severity::Warning, ..p });
-        all.extend(events.map(|permission| permission.in_namespace(namespace, None)));
+        all.extend(for_lease(namespace, name));
     }
     if parts.delegated_auth {
         // Without these the controllers work, but nobody can read metrics.
@@ -189,6 +181,21 @@ pub(crate) fn required(parts: &EnabledParts) -> Vec<Permission> {
             ..permission.in_namespace("kube-system", Some("extension-apiserver-authentication"))
         }));
     }
+    all
+}
+
+/// Returns the permissions that leader election by this Lease needs.
+fn for_lease(namespace: &str, name: &str) -> Vec<Permission> {
+    let mut all = Vec::new();
+    let (user, group) = ("leader election", "coordination.k8s.io");
+    let create = Permission::cluster(user, "create", group, "leases");
+    all.extend(create.map(|permission| permission.in_namespace(namespace, None)));
+    let change = Permission::cluster(user, "get update", group, "leases");
+    all.extend(change.map(|permission| permission.in_namespace(namespace, Some(name))));
+    // Without it only the events "became leader" and "stopped leading" are missing.
+    let events = Permission::cluster(user, "create", "", "events");
+    let events = events.map(|p| Permission { severity: Severity::Warning, ..p });
+    all.extend(events.map(|permission| permission.in_namespace(namespace, None)));
     all
 }
 

@@ -220,7 +220,7 @@ impl Manager {
         report.extend(managers::check_pods(&pods));
         if let Ok(leases) = requests::leases(api, namespace).await {
             let own = self.lease_names();
-            report.extend(managers::check_leases(&leases, &own, self.clock.now()));
+            report.extend(lease::check_others(&leases, &own, self.clock.now()));
         }
         pods
     }
