@@ -363,7 +363,12 @@ async fn upload(
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        for nibble in [byte >> 4, byte & 15] {
+            text.extend(char::from_digit(nibble.into(), 16));
+        }
+        text
+    })
 }
 
 /// The content is not kept.

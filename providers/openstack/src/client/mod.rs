@@ -195,7 +195,7 @@ impl Client {
             if next.is_none() {
                 return Ok(BoundedList::Complete(items));
             }
-            if items.len() >= max_rows {
+            if items.count() >= max_rows {
                 return Ok(BoundedList::TooLong(items));
             }
             pages += 1;

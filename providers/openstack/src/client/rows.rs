@@ -18,7 +18,7 @@ pub struct Rows<T> {
 
 impl<T> Rows<T> {
     /// Returns the number of rows, those that could not be read included.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.rows.len() + self.unreadable.len()
     }
 

@@ -83,7 +83,7 @@ impl Fetch<'_> {
         let listing = self.client.get_up_to(self.op, &request, max_rows).await?;
         Ok(match listing {
             BoundedList::Complete(rows) => ServerListing::Complete(self.read_rows(rows)),
-            BoundedList::TooLong(rows) => ServerListing::TooLong(rows.len()),
+            BoundedList::TooLong(rows) => ServerListing::TooLong(rows.count()),
         })
     }
 

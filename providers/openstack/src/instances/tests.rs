@@ -271,6 +271,14 @@ async fn a_server_that_cannot_be_read_is_not_missing() {
     let answers = power(&instances, [made[0].new_node(), made[1].new_node()]).await;
     assert!(answers[0].is_err(), "it may be the one: {:?}", answers[0]);
     assert!(matches!(answers[1], Ok(InstanceStatus::NotFound)), "{:?}", answers[1]);
+    stage.clear_faults();
+    // A second server with the same name could be the Node's as well.
+    let other = serde_json::json!({"id": made[1].id, "name": "node-0", "addresses": {}});
+    let mut both = odd("node-0");
+    both["servers"].as_array_mut().unwrap().push(other);
+    stage.fail(list, answer(both));
+    let answers = power(&self::instances(&stage), [made[0].new_node()]).await;
+    assert!(answers[0].is_err(), "{answers:?}");
     // By its ID it is read alone.
     let answers = power(&instances, made.iter().map(Server::node)).await;
     let is_found = |answer: &_| matches!(answer, Ok(InstanceStatus::Found { .. }));

@@ -117,7 +117,7 @@ impl Payload {
     }
 
     fn put_into(self, secret: &mut KeySecret) {
-        secret.content_type = self.content_type.to_owned();
+        self.content_type.clone_into(&mut secret.content_type);
         secret.payload = self.content;
         secret.is_base64 = self.is_base64;
     }

@@ -310,10 +310,11 @@ fn shape(row: &Value, paths: &[String]) -> String {
         Some(Value::Array(_)) => "list",
         Some(Value::Object(_)) => "object",
     };
-    paths
+    let lines: Vec<String> = paths
         .iter()
-        .map(|path| format!("{path} {}\n", kind(path)))
-        .collect()
+        .map(|path| format!("{path} {}", kind(path)))
+        .collect();
+    lines.join("\n")
 }
 
 /// Lists of which elements that cannot be read are left out.
@@ -358,7 +359,7 @@ fn is_read_from(answer: &Value, read: &Value, name: &str) -> bool {
             answer == read || (address(answer).is_some() && address(answer) == address(read))
         }
         // Where text is read, a number or a boolean becomes text.
-        (answer, Value::String(read)) => answer.to_string() == *read,
+        (answer, Value::String(read)) => read.parse::<Value>().is_ok_and(|read| read == *answer),
         (answer, read) => answer == read,
     }
 }

@@ -411,7 +411,7 @@ fn diff_monitor(
 
 /// Compares a number. One that Octavia does not show counts as the desired one, because an update
 /// would not change what is seen.
-fn is_same<T: PartialEq>(desired: T, observed: Option<T>) -> bool {
+fn is_same<T: Copy + PartialEq>(desired: T, observed: Option<T>) -> bool {
     observed.is_none_or(|observed| observed == desired)
 }
 

@@ -405,3 +405,24 @@ fn as_conflict(error: OpenStackError) -> CloudError {
         .with_retry_after(CONFLICT_DELAY)
         .with_source(error)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_that_a_port_does_not_show_are_not_replaced() {
+        let port = |groups: Option<&[&str]>| Port {
+            security_groups: groups.map(|ids| ids.iter().map(ToString::to_string).collect()),
+            ..Port::default()
+        };
+        let joined = PortMembership::of("g").groups_to_set(&port(Some(&["other"])));
+        assert_eq!(joined.unwrap().unwrap(), ["other", "g"]);
+        assert!(PortMembership::of("g").groups_to_set(&port(None)).is_err());
+        assert!(
+            PortMembership::not_of("g")
+                .groups_to_set(&port(None))
+                .is_err()
+        );
+    }
+}
