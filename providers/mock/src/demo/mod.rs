@@ -153,7 +153,7 @@ async fn controllers(
     let manager = Manager::from_config(product, *config, provider)
         .await?
         .with_observability(server.observability());
-    let exit = server.serve_during(manager.run(stop)).await;
+    let exit = server.serve_during(Box::pin(manager.run(stop))).await;
     match exit.map_err(|error| anyhow::anyhow!(error))?? {
         ManagerExit::Stopped | ManagerExit::Compared(_) => Ok(()),
         ManagerExit::LeadershipLost(reason) => bail!("leadership lost: {reason}"),

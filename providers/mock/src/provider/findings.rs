@@ -32,8 +32,11 @@ impl MockProvider {
                 findings.push(MockFinding::RoutesUnreadable.about("list_routes", chain(&error)));
             }
         }
-        let faults = self.cloud().map(|cloud| cloud.active_faults());
-        for fault in faults.unwrap_or_default() {
+        let faults = match self.cloud() {
+            Some(cloud) => cloud.active_faults(),
+            None => Vec::new(),
+        };
+        for fault in faults {
             let operation = fault.operation().as_str();
             findings.push(MockFinding::FaultSet.about(operation, fault.describe()));
         }

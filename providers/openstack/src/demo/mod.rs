@@ -330,7 +330,7 @@ async fn run_controllers(
     let manager = Manager::from_config(product, *config, provider)
         .await?
         .with_observability(server.observability());
-    let exit = server.serve_during(manager.run(stop)).await;
+    let exit = server.serve_during(Box::pin(manager.run(stop))).await;
     match exit.map_err(|error| anyhow::anyhow!(error))?? {
         ManagerExit::Stopped | ManagerExit::Compared(_) => Ok(()),
         ManagerExit::LeadershipLost(why) => bail!("leadership lost: {why}"),
