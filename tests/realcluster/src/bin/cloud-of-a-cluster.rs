@@ -182,10 +182,10 @@ async fn delete_server(
             }
         })
         .await;
-    deleted.map_err(explain)
+    deleted.map_err(|error| explain(&error))
 }
 
-fn explain(error: ApiError) -> anyhow::Error {
+fn explain(error: &ApiError) -> anyhow::Error {
     anyhow::anyhow!("{} {}: {}", error.status, error.kind, error.message)
 }
 
@@ -221,7 +221,7 @@ async fn lay_out(
         }
         Ok(layout)
     });
-    made.await.map_err(explain)
+    made.await.map_err(|error| explain(&error))
 }
 
 /// Makes an external network, with a router from it to the addresses of load balancers.
