@@ -24,13 +24,11 @@ impl MockProvider {
     /// Reads what controllers read, and lists the faults.
     pub(super) async fn find_problems(&self, op: &Op, cluster: CheckedCluster<'_>) -> Vec<Finding> {
         let mut findings = Vec::new();
-        match Routes::list(self, op, cluster.nodes).await {
-            Ok(routes) => {
-                findings.push(Finding::ok(Area::Cloud, format!("routes: {}", routes.len())));
-            }
-            Err(error) => {
-                findings.push(MockFinding::RoutesUnreadable.about("list_routes", chain(&error)));
-            }
+        if cluster.creates_routes {
+            findings.push(match Routes::list(self, op, cluster.nodes).await {
+                Ok(routes) => Finding::ok(Area::Cloud, format!("routes: {}", routes.len())),
+                Err(error) => MockFinding::RoutesUnreadable.about("list_routes", chain(&error)),
+            });
         }
         let faults = match self.cloud() {
             Some(cloud) => cloud.active_faults(),

@@ -220,3 +220,31 @@ pub struct SecurityGroupRule {
     #[serde(default)]
     pub remote_address_group_id: Option<String>,
 }
+
+/// Quotas of a project that Services need, with their use. One that is absent is not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
+#[serde(default)]
+pub struct QuotaDetails {
+    /// Floating IPs.
+    pub floatingip: Option<QuotaDetail>,
+    /// Ports.
+    pub port: Option<QuotaDetail>,
+    /// Security groups.
+    pub security_group: Option<QuotaDetail>,
+    /// Rules of security groups.
+    pub security_group_rule: Option<QuotaDetail>,
+}
+
+/// A quota with its use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
+pub struct QuotaDetail {
+    /// Maximum number; -1 for no limit.
+    pub limit: i64,
+    /// Number in use.
+    pub used: i64,
+    /// Number that requests in progress will use.
+    #[serde(default)]
+    pub reserved: i64,
+}

@@ -304,3 +304,30 @@ impl<'de> Deserialize<'de> for PoolTree {
         Ok(Self { pool, members, monitor: healthmonitor })
     }
 }
+
+/// A driver that Octavia offers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
+pub struct Provider {
+    /// Name of the driver, such as `amphora`.
+    pub name: String,
+}
+
+/// An availability zone for load balancers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
+pub struct AvailabilityZone {
+    /// Name of the zone.
+    pub name: String,
+}
+
+/// Quotas of a project; -1 for no limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
+#[serde(default)]
+pub struct Quota {
+    /// Load balancers.
+    pub loadbalancer: Option<i64>,
+    /// Load balancers; old spelling.
+    pub load_balancer: Option<i64>,
+}

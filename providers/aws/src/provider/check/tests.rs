@@ -418,20 +418,33 @@ fn problems(findings: &[Finding]) -> Vec<&Finding> {
 #[tokio::test(start_paused = true)]
 async fn each_misconfiguration_has_its_line() {
     assert!(ROWS.len() >= 20);
-    for (plant, name, severity, object, advice) in ROWS {
-        let mut fixture = Fixture::new();
-        plant(&mut fixture);
-        let findings = fixture.check().await;
-        let found = problems(&findings);
-        assert_eq!(found.len(), 1, "{name}: {found:#?}");
-        let line = found[0];
-        assert_eq!((line.name, line.severity), (*name, *severity), "{line:#?}");
-        let object = object(&fixture);
-        assert!(object.is_empty() || line.object == object, "{name} of {object}: {line:#?}");
-        assert!(line.advice.contains(advice), "{name}: {}", line.advice);
-        assert!(!line.consequence.is_empty(), "{name}");
-        assert_eq!(fixture.world.aws.writes(), 0, "{name}");
+    let mut failures = Vec::new();
+    for (number, row) in ROWS.iter().enumerate() {
+        if let Err(failure) = check_row(row).await {
+            failures.push(format!("row {number}, {}: {failure}", row.1));
+        }
     }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Returns what is wrong with the findings about the misconfiguration of a row.
+async fn check_row((plant, name, severity, object, advice): &Row) -> Result<(), String> {
+    let mut fixture = Fixture::new();
+    plant(&mut fixture);
+    let findings = fixture.check().await;
+    let [line] = problems(&findings)[..] else {
+        return Err(format!("{findings:#?}"));
+    };
+    let object = object(&fixture);
+    let is_expected = (line.name, line.severity) == (*name, *severity)
+        && (object.is_empty() || line.object == object)
+        && line.advice.contains(advice)
+        && !line.consequence.is_empty()
+        && fixture.world.aws.writes() == 0;
+    if is_expected {
+        return Ok(());
+    }
+    Err(format!("expected {object}, {advice:?}; writes: {}; {line:#?}", fixture.world.aws.writes()))
 }
 
 #[tokio::test(start_paused = true)]

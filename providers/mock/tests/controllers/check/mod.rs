@@ -55,21 +55,34 @@ fn problems(report: &CheckReport) -> Vec<&Finding> {
 
 /// Asserts that the report has exactly these problems, each once and with its advice.
 fn assert_problems(title: &str, report: &CheckReport, expected: &[Expected<'_>]) {
-    let table = report.table();
-    let found = problems(report);
+    let wrong = compare(title, report, expected);
+    assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), report.table());
+}
+
+/// Returns what is missing in the report, wrong, or too much.
+fn compare(title: &str, report: &CheckReport, expected: &[Expected<'_>]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut found = problems(report);
     for Expected(name, severity, object, advice) in expected {
-        let lines: Vec<_> = found
+        let position = found
             .iter()
-            .filter(|finding| finding.name == *name && finding.object == *object)
-            .collect();
-        assert_eq!(lines.len(), 1, "{title}: {name} of {object}\n{table}");
-        let line = lines[0];
-        assert_eq!(line.severity, *severity, "{title}: {name}\n{table}");
-        assert!(line.advice.contains(advice), "{title}: {name}: {}", line.advice);
-        assert!(!line.consequence.is_empty(), "{title}: {name}");
+            .position(|finding| finding.name == *name && finding.object == *object);
+        let Some(position) = position else {
+            wrong.push(format!("{title}: no {name} of {object}"));
+            continue;
+        };
+        let line = found.remove(position);
+        let is_expected = line.severity == *severity
+            && line.advice.contains(advice)
+            && !line.consequence.is_empty();
+        if !is_expected {
+            wrong.push(format!("{title}: expected {severity}, {advice:?}: {line:?}"));
+        }
     }
-    let names: Vec<_> = found.iter().map(|finding| finding.name).collect();
-    assert_eq!(found.len(), expected.len(), "{title}: {names:?}\n{table}");
+    for line in found {
+        wrong.push(format!("{title}: too much: {line:?}"));
+    }
+    wrong
 }
 
 /// A cluster that a manager has finished, with one Service.

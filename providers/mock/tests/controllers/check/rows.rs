@@ -9,8 +9,8 @@ use ccm_testkit::{
 use serde_json::{Value, json};
 
 use super::{
-    CIDR, CONTROLLERS, ELECTED, Expected, FLAGS, LEASE, assert_problems, check_as, healthy,
-    healthy_with,
+    CIDR, CONTROLLERS, ELECTED, Expected, FLAGS, LEASE, assert_problems, check_as, compare,
+    healthy, healthy_with,
 };
 use crate::{
     cluster::{TestCluster, initialized},
@@ -304,9 +304,10 @@ const WITH_FAULTS: [(Operation, FaultError, &[Expected<'static>]); 5] = [
 #[tokio::test(start_paused = true)]
 async fn each_wrong_flag_and_each_fault_of_the_cloud_has_its_line() {
     let world = healthy().await;
+    let mut wrong = Vec::new();
     for (flags, expected) in WITH_FLAGS {
         let report = check_as(&world, User::admin(), flags).await;
-        assert_problems(&flags.join(" "), &report, &[expected]);
+        wrong.extend(compare(&flags.join(" "), &report, &[expected]));
     }
     for (operation, error, expected) in WITH_FAULTS {
         let spec = FaultSpec {
@@ -316,6 +317,7 @@ async fn each_wrong_flag_and_each_fault_of_the_cloud_has_its_line() {
         };
         world.cloud.set_faults(vec![Fault::new(spec).unwrap()]);
         let report = check_as(&world, User::admin(), &FLAGS).await;
-        assert_problems(&format!("{operation:?} {error:?}"), &report, expected);
+        wrong.extend(compare(&format!("{operation:?} {error:?}"), &report, expected));
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

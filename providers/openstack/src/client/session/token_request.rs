@@ -206,7 +206,6 @@ fn token_owner(token: &Token, issued_at: Timestamp) -> TokenOwner {
         roles: token
             .roles
             .iter()
-            .flatten()
             .map(|role| role.name.as_str().into())
             .collect(),
         application_credential: credential.map(|credential| credential.id.as_str().into()),

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use ccm_core::error::chain;
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
-use openstack_api::keystone::ApplicationCredential;
 
 use super::{Checks, OpenStackFinding};
 use crate::{
+    api::keystone::ApplicationCredential,
     client::{Call, TokenOwner},
     config::Identity,
 };

@@ -4,10 +4,13 @@
 use std::collections::BTreeSet;
 
 use ccm_core::check::list_names;
-use openstack_api::octavia::{AvailabilityZone, Flavor, LoadBalancer, Provider};
 
 use super::{Checks, OpenStackFinding, is_unreachable};
 use crate::{
+    api::{
+        IdRef,
+        octavia::{AvailabilityZone, LoadBalancer, Provider},
+    },
     client::Call,
     config,
     lb::{
@@ -79,7 +82,7 @@ impl Checks<'_> {
     async fn check_options(&mut self, settings: &config::LoadBalancer, features: Features) {
         if let Some(id) = settings.flavor.as_deref().filter(|_| features.flavors) {
             match self
-                .find::<Flavor>(Call::LbFlavorGet, &["flavors", id])
+                .find::<IdRef>(Call::LbFlavorGet, &["flavors", id])
                 .await
             {
                 Ok(Some(_)) => self.ok(format!("flavor-id {id} exists")),

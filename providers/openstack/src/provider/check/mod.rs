@@ -136,7 +136,8 @@ impl<'a> Checks<'a> {
         }
     }
 
-    /// Lists objects, up to a limit.
+    /// Lists objects, up to a limit. A row that cannot be read is an error, because it may be what is
+    /// looked for.
     async fn list<T: DeserializeOwned>(
         &self,
         call: Call,
@@ -145,7 +146,7 @@ impl<'a> Checks<'a> {
     ) -> Result<Vec<T>, OpenStackError> {
         let request = Request::new(call, path).query(query);
         match self.client.get_up_to(self.op, &request, MAX_ROWS).await? {
-            BoundedList::Complete(rows) | BoundedList::TooLong(rows) => Ok(rows),
+            BoundedList::Complete(rows) | BoundedList::TooLong(rows) => rows.complete(),
         }
     }
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use openstack_api::neutron::{Network, Router, Subnet};
 use serde_json::Value;
 
 use super::{Checks, OpenStackFinding};
 use crate::{
+    api::neutron::{Network, Router, Subnet},
     client::Call,
     config::{LbNetwork, LoadBalancer, Networking},
 };

@@ -1,12 +1,13 @@
 //! Quotas of the project, with what is left of them.
 
-use openstack_api::{
-    neutron::{QuotaDetail, QuotaDetails},
-    octavia,
-};
-
 use super::{Checks, OpenStackFinding, is_unreachable};
-use crate::client::{Call, Request};
+use crate::{
+    api::{
+        neutron::{QuotaDetail, QuotaDetails},
+        octavia,
+    },
+    client::{Call, Request},
+};
 
 impl Checks<'_> {
     /// Checks what is left of the quotas that Services need.
@@ -40,15 +41,18 @@ impl Checks<'_> {
             Ok(quota) => {
                 let limit = quota.loadbalancer.or(quota.load_balancer).unwrap_or(-1);
                 let used = i64::try_from(used).unwrap_or(i64::MAX);
-                self.check_quota("load balancers", QuotaDetail { limit, used, reserved: 0 });
+                self.check_quota("load balancers", Some(QuotaDetail { limit, used, reserved: 0 }));
             }
             Err(error) if is_unreachable(&error) => {}
             Err(error) => self.add_error("the quotas of the load-balancer service", &error),
         }
     }
 
-    fn check_quota(&mut self, object: &str, quota: QuotaDetail) {
-        let QuotaDetail { limit, used, reserved } = quota;
+    /// Reports what is left of a quota, unless the service does not show it.
+    fn check_quota(&mut self, object: &str, quota: Option<QuotaDetail>) {
+        let Some(QuotaDetail { limit, used, reserved }) = quota else {
+            return;
+        };
         let taken = used.saturating_add(reserved);
         if limit < 0 {
             return self.ok(format!("{object}: {taken} in use, no quota"));

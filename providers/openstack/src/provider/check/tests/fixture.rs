@@ -10,7 +10,7 @@ use ccm_core::{
     provider::{CheckedCluster, CloudProvider, Finding, Op},
     write_gate::WriteGate,
 };
-use openstack_api::neutron::{NetworkCreate, SubnetCreate};
+use openstack_local::api::neutron::{NetworkCreate, SubnetCreate};
 use openstack_local::{
     neutron,
     server::FaultKind,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ccm_core::provider::Severity;
-use openstack_api::{
+use openstack_local::api::{
     neutron::QuotaUpdate,
     octavia::{self as lb_api, LoadBalancerCreate, Patch},
 };
@@ -358,7 +358,7 @@ fn nearly_no_ports(state: &mut CloudState, ctx: &RequestContext) -> Result<(), A
             .filter(|network| !network.external)
             .map(|n| n.id.clone())
             .next();
-        let port = openstack_api::neutron::PortCreate {
+        let port = openstack_local::api::neutron::PortCreate {
             network_id: network.unwrap_or_default(),
             ..Default::default()
         };
