@@ -80,11 +80,8 @@ crate::finding_kinds! {
             "this cluster's objects cannot be distinguished from another cluster's, and the manager does not start without --allow-untagged-cloud"
             "set the cluster ID in the cloud config or on the machine of the manager";
         InventoryUnreadable: Warning Cloud
-            "it is not known what this cluster owns in the cloud without needing it"
+            "the search for orphans fails, too"
             "see what the error of OBJECT says, and check again";
-        OwnedByNobody: Warning Cloud
-            "it is an orphan of this cluster, or another cluster with the same name works in this account or project, and both delete each other's objects"
-            "give each cluster its own name or ID; if OBJECT is an orphan, the subcommand orphans deletes it";
         ProviderStartFailed: Error Cloud
             "the manager waits, or ends, until this is corrected"
             "correct what the error names, in the cloud or in the cloud config";
@@ -135,8 +132,8 @@ crate::finding_kinds! {
             "the load balancer and the finalizer stay until a manager with the service controller leads"
             "start the manager; if one leads already, ask it: explain service OBJECT";
         FinalizerWithoutController: Warning Services
-            "the load balancer and the finalizer stay, and the Service cannot be deleted"
-            "enable service-lb-controller, or delete the load balancer and then the finalizer of Service OBJECT";
+            "this manager does not delete its load balancer; the deletion waits for a manager that does"
+            "enable service-lb-controller, unless another manager serves Service OBJECT";
     }
 }
 

@@ -6,15 +6,17 @@ use super::{ClusterFinding, Finding};
 
 /// Images whose name ends so are cloud-controller-managers, whatever the cloud.
 pub(super) const IMAGE_SUFFIX: &str = "cloud-controller-manager";
-/// Programs that have the flag `--cloud-provider` and are no managers of a cloud.
-const OTHER_PROGRAMS: [&str; 2] = ["kube-apiserver", "kubelet"];
+/// The manager that has clouds built in up to Kubernetes 1.30, and uses the one of `--cloud-provider`.
+/// Other programs have that flag, too, such as the cluster autoscaler, and manage no cloud.
+const BUILT_IN: &str = "kube-controller-manager";
 
 /// A pod of another manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ManagerPod {
     /// The name.
     pub(crate) name: String,
-    /// The node that it runs on, whose name is its host name with `hostNetwork`.
+    /// The node that it runs on if it has `hostNetwork`, and with it the node's host name. Otherwise
+    /// empty.
     pub(crate) node: String,
     /// The image that was recognised.
     image: String,
@@ -32,9 +34,11 @@ pub(crate) fn other_managers(pods: &[Value], product: &str) -> Vec<ManagerPod> {
             .filter(|c| is_other_manager(c, product))
             .find_map(image_of);
         if let Some(image) = image {
+            let has_host_network = pod["spec"]["hostNetwork"] == true;
+            let node = &pod["spec"]["nodeName"];
             found.push(ManagerPod {
                 name: text(&pod["metadata"]["name"]),
-                node: text(&pod["spec"]["nodeName"]),
+                node: text(if has_host_network { node } else { &Value::Null }),
                 image: image.to_owned(),
             });
         }
@@ -60,11 +64,8 @@ fn base_name(image: &str) -> &str {
 /// kube-controller-manager is one if it still has a cloud built in.
 fn is_other_manager(container: &Value, product: &str) -> bool {
     let name = base_name(image_of(container).unwrap_or_default());
-    if name == product || OTHER_PROGRAMS.contains(&name) {
-        return false;
-    }
-    if name.ends_with(IMAGE_SUFFIX) {
-        return true;
+    if name != BUILT_IN {
+        return name != product && name.ends_with(IMAGE_SUFFIX);
     }
     let words = ["command", "args"].into_iter().flat_map(|key| {
         let words = container[key].as_array().into_iter().flatten();
@@ -117,7 +118,7 @@ mod tests {
             ("x/kube-apiserver:v1.20", &["--cloud-provider=aws"], false),
             ("localhost:5000/ccm-mock:1", &["--cloud-provider=mock"], false),
             ("ccm-mock", &["--cloud-provider=mock"], false),
-            ("example.org/my-manager", &["--cloud-provider=mock"], true),
+            ("example.org/cluster-autoscaler", &["--cloud-provider=aws"], false),
             ("coredns:1.12", &["-conf"], false),
         ];
         for (image, args, expected) in cases {
@@ -131,9 +132,21 @@ mod tests {
 
     #[test]
     fn the_holder_of_a_lease_is_found_by_pod_or_node() {
-        let pods = other_managers(&[pod("x/cloud-controller-manager", &[])], "ccm-mock");
-        for (holder, found) in [("p_1-2", true), ("n1_1-2", true), ("n2_1", false), ("", false)] {
-            assert_eq!(pod_of(holder, &pods).is_some(), found, "{holder}");
+        let mut on_host = pod("x/cloud-controller-manager", &[]);
+        on_host["spec"]["hostNetwork"] = true.into();
+        let cases = [
+            (on_host, [("p_1-2", true), ("n1_1-2", true), ("n2_1", false), ("", false)]),
+            // Another pod of that node holds the Lease.
+            (
+                pod("x/cloud-controller-manager", &[]),
+                [("p_1-2", true), ("n1_1-2", false), ("n2_1", false), ("", false)],
+            ),
+        ];
+        for (pod, holders) in cases {
+            let pods = other_managers(&[pod], "ccm-mock");
+            for (holder, found) in holders {
+                assert_eq!(pod_of(holder, &pods).is_some(), found, "{holder}");
+            }
         }
     }
 }

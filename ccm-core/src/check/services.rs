@@ -71,11 +71,14 @@ fn check_finalizer(service: &ServiceView, fields: &ServiceFields) -> Option<Find
     Some(ClusterFinding::FinalizerLeft.about(key, message))
 }
 
-/// Reports Services with the finalizer, given their names, if no service controller runs.
+/// Reports Services that are being deleted and have the finalizer, given their names, if no service
+/// controller runs.
 pub(crate) fn check_unserved(names: &[String]) -> Vec<Finding> {
     let report = |key: &String| {
         let finalizer = well_known::FINALIZER_LOAD_BALANCER;
-        let message = format!("{key} has {finalizer}, and service-lb-controller does not run");
+        let message = format!(
+            "{key} is being deleted, has {finalizer}, and service-lb-controller does not run"
+        );
         ClusterFinding::FinalizerWithoutController.about(key, message)
     };
     names.iter().map(report).collect()

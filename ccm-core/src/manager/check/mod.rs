@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     check::{
-        self, Area, CheckReport, ClusterFinding, Finding, Severity,
+        Area, CheckReport, ClusterFinding, Finding, Severity,
         cluster::{self, ObservedNode},
         lease,
         managers::{self, ManagerPod},
@@ -34,7 +34,6 @@ use crate::{
         self, controller_names as names,
         leader_migration::{ControllerLock, LeaderMigration},
     },
-    controllers::orphans::LiveOwners,
     error::chain,
     k8s::{ServiceFields, ServiceView, well_known},
     provider::{
@@ -141,10 +140,14 @@ impl Manager {
             report.extend(self.provider.check(&op, cluster).await);
             return Ok(());
         }
-        if !running.contains(names::SERVICE_LB)
-            && let Ok(unserved) = requests::services_with_finalizer(&api).await
-        {
-            report.extend(services::check_unserved(&unserved));
+        if !running.contains(names::SERVICE_LB) {
+            match requests::services_being_deleted(&api).await {
+                Ok(unserved) => report.extend(services::check_unserved(&unserved)),
+                Err(error) => {
+                    let message = format!("Services were not looked at: {}", chain(&error));
+                    report.add(Finding::ok(Area::Services, message));
+                }
+            }
         }
         self.check_cluster(report, creates_routes, &op, stop).await
     }
@@ -209,20 +212,28 @@ impl Manager {
     /// Looks for other managers in the namespace of the Leases, as far as the user may.
     async fn check_managers(&self, api: &ApiClient, report: &Report) -> Vec<ManagerPod> {
         let namespace = &self.config.leader_election.resource_namespace;
-        let pods = match requests::pods(api, namespace).await {
-            Ok(pods) => managers::other_managers(&pods, self.product.binary),
-            Err(error) => {
-                let message = format!("other managers were not looked for: {}", chain(&error));
-                report.add(Finding::ok(Area::Leader, message));
-                return Vec::new();
-            }
+        let not_looked = |what: &str, error: &dyn std::error::Error| {
+            let message = format!("{what} of other managers were not looked for: {}", chain(error));
+            Finding::ok(Area::Leader, message)
         };
-        report.extend(managers::check_pods(&pods));
-        if let Ok(leases) = requests::leases(api, namespace).await {
-            let own = self.lease_names();
-            report.extend(lease::check_others(&leases, &own, self.clock.now()));
+        match requests::leases(api, namespace).await {
+            Ok(leases) => {
+                let own = self.lease_names();
+                report.extend(lease::check_others(&leases, &own, self.clock.now()));
+            }
+            Err(error) => report.add(not_looked("Leases", &error)),
         }
-        pods
+        match requests::pods(api, namespace).await {
+            Ok(pods) => {
+                let pods = managers::other_managers(&pods, self.product.binary);
+                report.extend(managers::check_pods(&pods));
+                pods
+            }
+            Err(error) => {
+                report.add(not_looked("pods", &error));
+                Vec::new()
+            }
+        }
     }
 
     /// Returns the names of the Leases by which this process elects leaders.
@@ -374,11 +385,7 @@ impl Manager {
 
         // Next, let the provider read each Service.
         let services = services.map(|services| self.read_services(&services, report));
-        if let Some(services) = &services {
-            let all_nodes = nodes.iter().map(|node| node.node.clone());
-            self.check_owned(op, LiveOwners::new(services, all_nodes), report)
-                .await;
-        }
+        self.count_owned(op, report).await;
 
         // Last, let the provider check what only it knows.
         let is_ours = |node: &&ObservedNode| node.ownership == NodeOwnership::Ours;
@@ -394,8 +401,9 @@ impl Manager {
         election::task_result(tasks.run(DRAIN_LIMIT).await)
     }
 
-    /// Compares what this cluster owns in the cloud with the Services and Nodes that exist.
-    async fn check_owned(&self, op: &Op, live: LiveOwners, report: &Report) {
+    /// Counts what this cluster owns in the cloud. Which of it are orphans takes confirmation by the
+    /// API server, so only the subcommand `orphans` says that.
+    async fn count_owned(&self, op: &Op, report: &Report) {
         let Some(inventory) = self.provider.inventory() else {
             return;
         };
@@ -407,18 +415,8 @@ impl Manager {
                 return;
             }
         };
-        let orphans: Vec<_> = owned
-            .iter()
-            .filter(|object| live.orphan_reason(&object.owner).is_some())
-            .map(|object| format!("{} {}", object.kind, object.id))
-            .collect();
         let message = format!("objects that this cluster owns in the cloud: {}", owned.len());
         report.add(Finding::ok(Area::Cloud, message));
-        if !orphans.is_empty() {
-            let names = check::list_names(&orphans);
-            let message = format!("owned by this cluster, without Service or Node: {names}");
-            report.add(ClusterFinding::OwnedByNobody.about(names, message));
-        }
     }
 
     /// Adds the cache of Services, if the service controller is enabled.

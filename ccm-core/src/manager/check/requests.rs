@@ -130,8 +130,9 @@ pub(super) async fn pods(api: &ApiClient, namespace: &str) -> Result<Vec<Value>,
     list(api, &format!("/api/v1/namespaces/{namespace}/pods")).await
 }
 
-/// Lists the Services with the finalizer of a load balancer, by `namespace/name`.
-pub(super) async fn services_with_finalizer(api: &ApiClient) -> Result<Vec<String>, ApiError> {
+/// Lists the Services that are being deleted and have the finalizer of a load balancer, by
+/// `namespace/name`.
+pub(super) async fn services_being_deleted(api: &ApiClient) -> Result<Vec<String>, ApiError> {
     let has_finalizer = |service: &&Value| {
         let mut finalizers = service["metadata"]["finalizers"]
             .as_array()
@@ -139,6 +140,7 @@ pub(super) async fn services_with_finalizer(api: &ApiClient) -> Result<Vec<Strin
             .flatten();
         finalizers.any(|finalizer| finalizer == well_known::FINALIZER_LOAD_BALANCER)
     };
+    let is_deleting = |service: &&Value| !service["metadata"]["deletionTimestamp"].is_null();
     let key = |service: &Value| {
         let metadata = &service["metadata"];
         let (namespace, name) = (metadata["namespace"].as_str()?, metadata["name"].as_str()?);
@@ -148,6 +150,7 @@ pub(super) async fn services_with_finalizer(api: &ApiClient) -> Result<Vec<Strin
     Ok(services
         .iter()
         .filter(has_finalizer)
+        .filter(is_deleting)
         .filter_map(key)
         .collect())
 }

@@ -87,17 +87,11 @@ fn compare(title: &str, report: &CheckReport, expected: &[Expected<'_>]) -> Vec<
 
 /// A cluster that a manager has finished, with one Service.
 async fn healthy() -> TestCluster {
-    healthy_with(&["web"]).await
-}
-
-async fn healthy_with(services: &[&str]) -> TestCluster {
     let world = TestCluster::with("");
     let ccm = world.start(&SERVICE);
     world.have_nodes(["n1", "n2"]).await;
-    for service in services {
-        world.serve(service).await;
-    }
-    world.until_served(services, secs(60)).await;
+    world.serve("web").await;
+    world.until_served(&["web"], secs(60)).await;
     ccm.stop().await;
     world
 }

@@ -129,12 +129,6 @@ async fn a_cloud_that_lacks_services_and_one_that_does_not_answer_are_found() {
         error("CloudHasNoRoutes", "node-route-controller", "--configure-cloud-routes=false"),
         error("ClusterIdMissing", "cluster ID", "set the cluster ID"),
         error("ProviderStartFailed", "provider", "correct what the error names"),
-        Expected(
-            "FinalizerWithoutController",
-            Severity::Warning,
-            "default/web",
-            "finalizer of Service default/web",
-        ),
     ];
     for is_stuck in [false, true] {
         if is_stuck {

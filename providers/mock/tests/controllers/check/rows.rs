@@ -9,24 +9,12 @@ use ccm_testkit::{
 use serde_json::{Value, json};
 
 use super::{
-    CIDR, CONTROLLERS, ELECTED, Expected, FLAGS, LEASE, assert_problems, check_as, compare,
-    healthy, healthy_with,
+    CIDR, CONTROLLERS, ELECTED, Expected, FLAGS, LEASE, assert_problems, check_as, compare, healthy,
 };
 use crate::{
     cluster::{TestCluster, initialized},
     service_world::FINALIZER,
 };
-
-/// Removes a Service as if it had never been, so that its load balancer is an orphan.
-fn forget_service(world: &TestCluster, name: &str) {
-    let def = resources::find("", "v1", "services").expect("the resource is served");
-    world.server.store().write(|tx| {
-        let service = tx
-            .get(("", "services"), "default", name)
-            .expect("it is there");
-        tx.remove(def, &service, service.value());
-    });
-}
 
 /// Puts an object in place here and now.
 fn put(world: &TestCluster, group: &str, plural: &str, object: Value) {
@@ -176,8 +164,7 @@ async fn plant(world: &TestCluster) {
 
 #[tokio::test(start_paused = true)]
 async fn each_planted_misconfiguration_has_its_line() {
-    let world = healthy_with(&["web", "gone"]).await;
-    forget_service(&world, "gone");
+    let world = healthy().await;
     plant(&world).await;
     let report = check_as(&world, User::admin(), &ELECTED).await;
     // The fault by which the machine is unknown is a finding of its own.
@@ -187,19 +174,12 @@ async fn each_planted_misconfiguration_has_its_line() {
         "describe_instances",
         "if describe_instances should work",
     );
-    let balancers = world.cloud.load_balancers();
-    let orphan = balancers
-        .iter()
-        .find(|lb| lb.service == "default/gone")
-        .unwrap();
-    let orphan = format!("load balancer {}", orphan.name);
-    let orphan = Expected("OwnedByNobody", Severity::Warning, &orphan, &orphan);
-    let expected = [&PLANTED[..], &[fault, orphan]].concat();
+    let expected = [&PLANTED[..], &[fault]].concat();
     assert_problems("planted", &report, &expected);
 }
 
 /// Flags with which a healthy cluster has a problem.
-const WITH_FLAGS: [(&[&str], Expected<'static>); 4] = [
+const WITH_FLAGS: [(&[&str], Expected<'static>); 3] = [
     (
         &[CONTROLLERS, "--secure-port=0"],
         Expected(
@@ -216,15 +196,6 @@ const WITH_FLAGS: [(&[&str], Expected<'static>); 4] = [
             Severity::Error,
             "node-ipam-controller",
             "--allocate-node-cidrs",
-        ),
-    ),
-    (
-        &["--controllers=cloud-node", "--secure-port=0"],
-        Expected(
-            "FinalizerWithoutController",
-            Severity::Warning,
-            "default/web",
-            "finalizer of Service default/web",
         ),
     ),
     (
@@ -320,4 +291,23 @@ async fn each_wrong_flag_and_each_fault_of_the_cloud_has_its_line() {
         wrong.extend(compare(&format!("{operation:?} {error:?}"), &report, expected));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_service_controller_only_a_deletion_waits_in_vain() {
+    let world = healthy().await;
+    let flags = ["--controllers=cloud-node", "--secure-port=0"];
+    let report = check_as(&world, User::admin(), &flags).await;
+    assert_problems("default/web is served", &report, &[]);
+    let now = world.server.clock().now().to_string();
+    let deleted = json!({"finalizers": [FINALIZER], "deletionTimestamp": now});
+    put_service(&world, "stuck", deleted, json!({}));
+    let report = check_as(&world, User::admin(), &flags).await;
+    let stuck = Expected(
+        "FinalizerWithoutController",
+        Severity::Warning,
+        "default/stuck",
+        "another manager serves Service default/stuck",
+    );
+    assert_problems("default/stuck is being deleted", &report, &[stuck]);
 }
