@@ -223,10 +223,11 @@ fn figures_of_queues_calls_and_long_lists_of_routes_are_shown() {
     }
     let html = render(&page);
     let cells = |cells: &[&str]| {
-        cells
-            .iter()
+        let cells = cells.iter();
+        let cells: Vec<_> = cells
             .map(|cell| format!("<td class=\"number\">{cell}</td>"))
-            .collect::<String>()
+            .collect();
+        cells.concat()
     };
     assert!(html.contains(&cells(&["2", "1.2", "3", "4"])), "{html}");
     assert!(html.contains(&cells(&["4", "1", "0.50", "4", "1"])), "{html}");

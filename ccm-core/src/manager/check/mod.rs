@@ -41,7 +41,7 @@ use crate::{
         NodeOwnership, Op,
     },
     runtime::{
-        api::{ApiClient, ApiClientOptions, ApiMetrics},
+        api::{ApiClient, ApiClientOptions, ApiError, ApiMetrics},
         cache::Cache,
         tasks::Tasks,
     },
@@ -212,8 +212,9 @@ impl Manager {
     /// Looks for other managers in the namespace of the Leases, as far as the user may.
     async fn check_managers(&self, api: &ApiClient, report: &Report) -> Vec<ManagerPod> {
         let namespace = &self.config.leader_election.resource_namespace;
-        let not_looked = |what: &str, error: &dyn std::error::Error| {
-            let message = format!("{what} of other managers were not looked for: {}", chain(error));
+        let not_looked = |what: &str, error: ApiError| {
+            let message =
+                format!("{what} of other managers were not looked for: {}", chain(&error));
             Finding::ok(Area::Leader, message)
         };
         match requests::leases(api, namespace).await {
@@ -221,7 +222,7 @@ impl Manager {
                 let own = self.lease_names();
                 report.extend(lease::check_others(&leases, &own, self.clock.now()));
             }
-            Err(error) => report.add(not_looked("Leases", &error)),
+            Err(error) => report.add(not_looked("Leases", error)),
         }
         match requests::pods(api, namespace).await {
             Ok(pods) => {
@@ -230,7 +231,7 @@ impl Manager {
                 pods
             }
             Err(error) => {
-                report.add(not_looked("pods", &error));
+                report.add(not_looked("pods", error));
                 Vec::new()
             }
         }
