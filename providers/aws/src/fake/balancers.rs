@@ -158,10 +158,15 @@ impl AccountState {
         // Finally, create the load balancer and its network interfaces.
         let arn = LoadBalancerArn::from(self.arn("loadbalancer", &format!("net/{}", c.name)));
         let id = arn.rsplit('/').next().unwrap_or_default();
+        let domain = if self.options.classic_host_names {
+            format!("{REGION}.elb")
+        } else {
+            format!("elb.{REGION}")
+        };
         let balancer = LoadBalancer {
             name: c.name.clone(),
             kind: "network".into(),
-            dns_name: format!("{}-{id}.elb.{REGION}.amazonaws.com", c.name).into(),
+            dns_name: format!("{}-{id}.{domain}.amazonaws.com", c.name).into(),
             scheme: c.scheme,
             ip_address_type: c.ip_address_type,
             vpc,

@@ -21,6 +21,9 @@ pub struct FakeOptions {
     pub page_size: usize,
     /// Duration of a request: half before AWS carries it out, half after.
     pub latency: Duration,
+    /// Network Load Balancers have host names like those of classic ones, as on some clouds with an
+    /// AWS-compatible API.
+    pub classic_host_names: bool,
     /// The VPCs are default ones. There, revoking a missing rule is not an error, and the other
     /// rules of the request are revoked; elsewhere, the whole request fails with
     /// `InvalidPermission.NotFound`.
@@ -43,6 +46,7 @@ impl Default for FakeOptions {
             interfaces_linger: Duration::ZERO,
             page_size: 1000,
             latency: Duration::ZERO,
+            classic_host_names: false,
             default_vpc: false,
             tags_are_settings: false,
             quotas: Quotas::default(),

@@ -38,10 +38,7 @@ use ccm_core::{
 
 pub(crate) use self::observe::access_denied::is_denied_by_policy;
 use self::{
-    classic::{
-        ClassicLoadBalancers, ClassicService,
-        model::{ClassicGroups, ClassicReading},
-    },
+    classic::{ClassicLoadBalancers, ClassicService, model::ClassicReading},
     model::{DesiredLoadBalancer, SecurityGroupChoice, ServiceKey, UpdateScope},
     reconcile::{LoadBalancerReconciler, ReconcileInput, delete::DeleteInput},
     spec::{DeletionProtection, ParsedService, ServiceSpec},
@@ -87,6 +84,12 @@ impl NetworkLoadBalancers {
         let ParsedService { spec, classic, tolerant, .. } = self.parse(service);
         let desired = match spec {
             ServiceSpec::ImplementedElsewhere => {
+                if let Some(reading) = classic
+                    && let Some(classic) =
+                        self.remaining_classic(op, service, None, reading).await?
+                {
+                    return Ok(ServiceLoadBalancer::Classic(Box::new(classic)));
+                }
                 let message = format!("service {} is another controller's", service.key());
                 return Err(CloudError::new(ErrorKind::ImplementedElsewhere, message));
             }
@@ -105,6 +108,11 @@ impl NetworkLoadBalancers {
             && let Some(classic) = self
                 .remaining_classic(op, service, desired.as_deref().ok(), reading)
                 .await?
+        {
+            return Ok(ServiceLoadBalancer::Classic(Box::new(classic)));
+        }
+        if desired.is_ok()
+            && let Some(classic) = self.unpublished_classic(op, service).await?
         {
             return Ok(ServiceLoadBalancer::Classic(Box::new(classic)));
         }
@@ -164,7 +172,8 @@ impl LoadBalancers for NetworkLoadBalancers {
 
     /// The digest covers the whole desired state, in both readings if the status shows a host name like
     /// that of a classic load balancer. Such a Service counts as valid even if its spec is invalid,
-    /// because the instances are still updated.
+    /// because the instances are still updated, and so does one that is left to another controller only
+    /// because there is no default type.
     fn interpret(&self, service: &ServiceView) -> ServiceInterpretation {
         let parsed = self.parse(service);
         match parsed.spec {
@@ -179,7 +188,16 @@ impl LoadBalancers for NetworkLoadBalancers {
                 backends: desired.backends(),
                 digest: Digest::of(&desired),
             },
-            ServiceSpec::ImplementedElsewhere => ServiceInterpretation::ImplementedElsewhere,
+            ServiceSpec::ImplementedElsewhere => match &parsed.classic {
+                Some(reading) => ServiceInterpretation::Valid {
+                    backends: match &reading.desired {
+                        Ok(desired) => desired.backends(),
+                        Err(_) => BackendKind::Nodes(spec::node_requirements_of(service)),
+                    },
+                    digest: classic_digest(reading),
+                },
+                None => ServiceInterpretation::ImplementedElsewhere,
+            },
             ServiceSpec::Invalid(errors) if parsed.status_looks_classic => {
                 let errors: Vec<_> = errors
                     .iter()
@@ -296,13 +314,10 @@ impl LoadBalancers for NetworkLoadBalancers {
                 )
                 .await,
         )?;
-        if progress == Progress::Done && self.may_have_classic(&parsed, &service) {
-            let groups = parsed
-                .classic
-                .map_or_else(ClassicGroups::default, |it| it.groups);
-            return pending_on_rate_limit(self.delete_classic(op, &owner, &groups).await);
+        if progress != Progress::Done {
+            return Ok(progress);
         }
-        Ok(progress)
+        pending_on_rate_limit(self.delete_any_classic(op, &owner, &parsed, &service).await)
     }
 
     async fn plan(&self, op: &Op, lb_spec: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
@@ -344,7 +359,26 @@ impl NetworkLoadBalancers {
     fn may_have_classic(&self, parsed: &ParsedService, service: &ServiceView) -> bool {
         let makes_classic = self.reconciler.scope.settings.default_type == DefaultType::Unset;
         let is_unpublished = service.status.ingress.is_empty();
-        parsed.classic.is_some() || (makes_classic && is_unpublished)
+        parsed.status_looks_classic || parsed.classic.is_some() || (makes_classic && is_unpublished)
+    }
+
+    /// Deletes the classic load balancer of a Service, if there is one. Asks once for one of which
+    /// nothing tells.
+    async fn delete_any_classic(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+        parsed: &ParsedService,
+        service: &ServiceView,
+    ) -> Result<Progress, CloudError> {
+        let is_expected = self.may_have_classic(parsed, service);
+        let is_untyped = !spec::requests_network_load_balancer(service);
+        if is_expected || (is_untyped && self.has_leftover_classic(op, owner).await?) {
+            let Scope { settings, cluster, .. } = &self.reconciler.scope;
+            let groups = spec::classic_reading(service, settings, cluster).groups;
+            return self.delete_classic(op, owner, &groups).await;
+        }
+        Ok(Progress::Done)
     }
 
     /// Returns the names that the load balancer of a Service may have. Leaves out invalid names,

@@ -65,6 +65,18 @@ pub(super) fn check_owner(
     }
 }
 
+/// Returns true if tags name somebody else than the Service: another Service, another cluster or
+/// another controller. Missing tags name nobody, so that whoever fails [`check_owner`] without this is
+/// in doubt: somebody may have removed the tags of the Service's own object.
+pub(super) fn names_another_owner(cluster: &Cluster, owner: &ServiceKey, tags: &Tags) -> bool {
+    let is_other_service = tags
+        .get(SERVICE_TAG)
+        .is_some_and(|service| **service != *owner.key());
+    tags.contains_key(OTHER_CONTROLLER_TAG)
+        || is_other_service
+        || (Cluster::any(tags) && !cluster.has(tags))
+}
+
 /// Checks that a load balancer whose tags cannot be read belongs to a Service: it has the name that
 /// upstream computes from the Service's UID, and upstream asks for no other proof. This is enough to
 /// change the load balancer, never to delete it.

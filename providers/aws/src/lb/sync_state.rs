@@ -208,6 +208,13 @@ impl SyncStateStore {
         load_balancer.is_some_and(|load_balancer| *load_balancer.dns_name == *dns_name)
     }
 
+    /// Returns true if a Service's Network Load Balancer was observed.
+    pub(super) fn has_load_balancer(&self, uid: &str) -> bool {
+        let states = self.0.lock();
+        let state = states.get(uid);
+        state.is_some_and(|state| state.load_balancer().is_some())
+    }
+
     /// Puts the sync state back after a sync.
     pub(super) fn put(&self, uid: &str, state: LoadBalancerSyncState) {
         self.0.lock().insert(uid.into(), state);

@@ -1,11 +1,12 @@
 //! Applies the plan of a classic load balancer.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use ccm_core::provider::{CloudError, Op};
+use tokio::time::Instant;
 
 use super::{
-    ClassicLoadBalancers,
+    ClassicLoadBalancers, INVISIBLE_RETRY_DELAY,
     model::DesiredClassic,
     plan::{self, ClassicAction, ClassicPlanInput, ObservedClassic},
 };
@@ -17,9 +18,6 @@ use crate::{
         security_groups::classic::ClassicRuleRequest,
     },
 };
-
-/// Delay before the next try if AWS says that a load balancer exists and does not show it yet.
-const INVISIBLE_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 impl ClassicLoadBalancers {
     /// Creates the load balancer if there is none, and applies all differences but the instances.
@@ -66,6 +64,16 @@ impl ClassicLoadBalancers {
                 };
                 let manager = &reconciler.deps.security_groups;
                 manager.admit_classic(op, &request).await?;
+                let before = existing.resource.security_groups.iter();
+                let detached = before
+                    .filter(|group| !change.groups.contains(group))
+                    .cloned();
+                let uid = desired.owner.uid.clone();
+                self.detached
+                    .lock()
+                    .entry(uid)
+                    .or_default()
+                    .extend(detached);
             }
             self.send(op, reconciler, &action).await?;
             if let ClassicAction::SetSecurityGroups(change) = action {
@@ -85,11 +93,11 @@ impl ClassicLoadBalancers {
     ) -> Result<ObservedClassic, CloudError> {
         let request = plan::creation(desired, &self.scope.cluster, groups, subnets);
         let reason = "the Service needs it";
+        // Its answer may be lost.
+        let uid = desired.owner.uid.clone();
+        self.created.lock().insert(uid, Instant::now());
         match self.scope.client.write(op, request.clone(), reason).await {
-            Ok(dns_name) => {
-                self.created.lock().insert(desired.owner.uid.clone());
-                Ok(plan::created(&request, dns_name))
-            }
+            Ok(dns_name) => Ok(plan::created(&request, dns_name)),
             // An earlier request whose answer was lost may have created it.
             Err(error) if error.has_code("DuplicateLoadBalancerName") => {
                 let message =

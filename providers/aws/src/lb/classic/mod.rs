@@ -10,13 +10,13 @@ mod plan;
 mod service;
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashMap},
     time::Duration,
 };
 
 use ccm_core::{
     k8s::{LbIngress, LbStatus},
-    provider::{CloudError, Digest, ErrorKind, Op},
+    provider::{CloudError, Digest, ErrorKind, Op, Progress},
 };
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -25,17 +25,18 @@ use self::plan::ObservedClassic;
 pub(in crate::lb) use self::service::ClassicService;
 use crate::{
     api::{
-        Action, AwsError, InstanceId, Tags,
+        Action, AwsError, InstanceId, SecurityGroupId, Tags,
         classic::{
             ClassicAttributes, ClassicLoadBalancer, DeleteClassic, DeregisterClassic,
             DescribeClassic, DescribeClassicAttributes, DescribeClassicTags, RegisterClassic,
         },
     },
     lb::{
+        is_denied_by_policy,
         model::ServiceKey,
         names,
         observe::access_denied::AccessDeniedCache,
-        ownership::{FoundBy, check_owner, check_owner_by_name},
+        ownership::{FoundBy, check_owner, check_owner_by_name, names_another_owner},
     },
     scope::Scope,
 };
@@ -46,13 +47,20 @@ const MAX_INSTANCES: usize = 200;
 /// Time for which a read may not show a change of ours, because AWS is eventually consistent.
 const EVENTUAL_CONSISTENCY_WINDOW: Duration = Duration::from_secs(20);
 
+/// Delay before the next try if a load balancer may exist that AWS does not show yet.
+const INVISIBLE_RETRY_DELAY: Duration = Duration::from_secs(5);
+
 /// Reads and changes the classic load balancers of the cluster.
 pub(in crate::lb) struct ClassicLoadBalancers {
     scope: Scope,
     /// What was last applied completely, by the UID of the Service.
     applied: Mutex<HashMap<Box<str>, AppliedClassic>>,
-    /// UIDs of Services whose load balancer this process created. AWS may not show it for a while.
-    created: Mutex<HashSet<Box<str>>>,
+    /// When this process last asked for the load balancer of a Service to be created, by UID. AWS may
+    /// not show it for a while, even if the answer was lost. This proves nothing about whose it is.
+    created: Mutex<HashMap<Box<str>, Instant>>,
+    /// Groups that this process has detached from a load balancer, or tried to, by the UID of the
+    /// Service: rules for them may be left.
+    detached: Mutex<HashMap<Box<str>, BTreeSet<SecurityGroupId>>>,
     /// Instances that this process has registered, by the name of the load balancer, with the time.
     /// Reads may not show them for a while.
     registered: Mutex<HashMap<Box<str>, (Instant, BTreeSet<InstanceId>)>>,
@@ -66,12 +74,26 @@ struct AppliedClassic {
     status: LbStatus,
 }
 
+/// What is known of a classic load balancer that is to be deleted.
+enum DeletionState {
+    /// It belongs to the Service, and has these security groups.
+    Owned(Vec<SecurityGroupId>),
+    /// There is one under its name that belongs to somebody else.
+    Foreign,
+    /// It may exist, but AWS does not show it yet.
+    Invisible(Progress),
+    /// It does not exist.
+    Absent,
+}
+
 /// A classic load balancer with the name of a Service's.
 enum FoundClassic {
     /// It belongs to the Service. Has no attributes yet.
     Owned(Box<ObservedClassic>),
-    /// It does not, for this reason.
+    /// Its tags name somebody else, for this reason.
     Foreign(String),
+    /// Its tags do not say whose it is, for this reason.
+    Unclear(String),
 }
 
 impl ClassicLoadBalancers {
@@ -80,6 +102,7 @@ impl ClassicLoadBalancers {
             scope,
             applied: Mutex::default(),
             created: Mutex::default(),
+            detached: Mutex::default(),
             registered: Mutex::default(),
         }
     }
@@ -104,8 +127,7 @@ impl ClassicLoadBalancers {
             Some(Some(tags)) => {
                 check_owner(&self.scope.cluster, owner, tags, FoundBy::GeneratedName)
             }
-            // It was deleted between the two requests.
-            Some(None) => return Ok(None),
+            Some(None) => return Err(tags_not_shown(&name)),
             None => check_owner_by_name(owner, &name),
         };
         let tags = tags.flatten();
@@ -114,8 +136,26 @@ impl ClassicLoadBalancers {
                 let observed = ObservedClassic { resource, tags, attributes: None };
                 FoundClassic::Owned(Box::new(observed))
             }
-            Err(reason) => FoundClassic::Foreign(reason),
+            Err(reason) => match &tags {
+                Some(tags) if !names_another_owner(&self.scope.cluster, owner, tags) => {
+                    FoundClassic::Unclear(reason)
+                }
+                _ => FoundClassic::Foreign(reason),
+            },
         }))
+    }
+
+    /// Returns true if AWS shows a classic load balancer with the name of a Service's; false if this
+    /// may not be asked, or if the API does not have classic load balancers.
+    async fn is_shown(&self, op: &Op, owner: &ServiceKey) -> Result<bool, CloudError> {
+        let name = names::load_balancer(&owner.uid);
+        match self.describe(op, &name).await {
+            Ok(found) => Ok(found.is_some()),
+            Err(error) if is_denied_by_policy(&error) || error.has_code("InvalidAction") => {
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Reads a load balancer by name; `None` if it does not exist.
@@ -128,16 +168,12 @@ impl ClassicLoadBalancers {
         }
     }
 
-    /// Reads the tags of a load balancer; `None` if it does not exist.
+    /// Reads the tags of a load balancer; `None` if AWS does not show them, because it was deleted or is
+    /// new.
     async fn tags(&self, op: &Op, name: &str) -> Result<Option<Tags>, AwsError> {
         let request = DescribeClassicTags { names: vec![name.into()] };
         match self.scope.client.read(op, request).await {
-            Ok(all) => Ok(Some(
-                all.into_iter()
-                    .find(|(tagged, _)| **tagged == *name)
-                    .map(|(_, tags)| tags)
-                    .unwrap_or_default(),
-            )),
+            Ok(all) => Ok(tags_of(all, name)),
             Err(error) if error.has_code("LoadBalancerNotFound") => Ok(None),
             Err(error) => Err(error),
         }
@@ -208,42 +244,90 @@ impl ClassicLoadBalancers {
         }
     }
 
-    /// Deletes the load balancer of a Service. Returns false if there is one under its name that
-    /// belongs to somebody else. Tags that cannot be read are an error, because a name proves too
-    /// little for a deletion.
-    async fn delete_load_balancer(&self, op: &Op, owner: &ServiceKey) -> Result<bool, CloudError> {
+    /// Reads the load balancer of a Service that is to be deleted.
+    ///
+    /// # Errors
+    /// Tags that cannot be read, because a name proves too little for a deletion; tags that name
+    /// nobody; and errors of AWS.
+    async fn find_for_deletion(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+    ) -> Result<DeletionState, CloudError> {
         let name = names::load_balancer(&owner.uid);
-        let is_created_here = self.created.lock().contains(&owner.uid);
-        let exists = self.describe(op, &name).await?.is_some() || self.is_listed(op, &name).await?;
-        // What this process created may not be visible yet.
-        if !is_created_here {
-            if !exists {
-                return Ok(true);
+        let found = match self.describe(op, &name).await? {
+            Some(found) => Some(found),
+            None => self.listed(op, &name).await?,
+        };
+        let Some(found) = found else {
+            return Ok(self.absent(&owner.uid, &name));
+        };
+        // Check whose it is.
+        let tags = self.tags(op, &name).await?;
+        let tags = tags.ok_or_else(|| tags_not_shown(&name))?;
+        let cluster = &self.scope.cluster;
+        if let Err(reason) = check_owner(cluster, owner, &tags, FoundBy::GeneratedName) {
+            if names_another_owner(cluster, owner, &tags) {
+                return Ok(DeletionState::Foreign);
             }
-            let tags = self.tags(op, &name).await?.ok_or_else(|| {
-                CloudError::transient(format!("load balancer {name} exists, but not its tags"))
-            })?;
-            if check_owner(&self.scope.cluster, owner, &tags, FoundBy::GeneratedName).is_err() {
-                return Ok(false);
-            }
+            let message = format!(
+                "classic load balancer {name} has the name of the Service's, but {reason}: tag it \
+                 kubernetes.io/service-name={} and kubernetes.io/cluster/{}=owned to have it deleted, \
+                 or delete it",
+                owner.key(),
+                cluster.id()
+            );
+            return Err(CloudError::invalid_input(message).with_reason("LoadBalancerOwnerUnknown"));
         }
+        Ok(DeletionState::Owned(found.security_groups))
+    }
+
+    /// Deletes the load balancer of a Service that was [found](Self::find_for_deletion) to be its own.
+    async fn delete_load_balancer(&self, op: &Op, owner: &ServiceKey) -> Result<(), CloudError> {
+        let name = names::load_balancer(&owner.uid);
         self.scope
             .client
             .write(op, DeleteClassic { name }, "the Service needs none")
             .await
             .map_err(as_conflict)?;
-        Ok(true)
+        self.created.lock().remove(&owner.uid);
+        Ok(())
     }
 
-    /// Returns true if the listing of all load balancers shows a name. A second opinion, before a
-    /// load balancer is taken for deleted.
-    async fn is_listed(&self, op: &Op, name: &str) -> Result<bool, AwsError> {
+    /// Returns the state of a load balancer that AWS does not show.
+    fn absent(&self, uid: &str, name: &str) -> DeletionState {
+        let mut created = self.created.lock();
+        created.retain(|_, at| at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW);
+        if created.contains_key(uid) {
+            let reason = format!("load balancer {name} may exist but is not visible yet");
+            let after = INVISIBLE_RETRY_DELAY;
+            return DeletionState::Invisible(Progress::Pending { after, reason: reason.into() });
+        }
+        DeletionState::Absent
+    }
+
+    /// Finds a load balancer in the listing of all. A second opinion, before a load balancer is taken
+    /// for deleted.
+    async fn listed(&self, op: &Op, name: &str) -> Result<Option<ClassicLoadBalancer>, AwsError> {
         let client = &self.scope.client;
         let all: Vec<ClassicLoadBalancer> = client
             .read_all(op, DescribeClassic::default(), |r, token| r.token = Some(token))
             .await?;
-        Ok(all.iter().any(|found| *found.name == *name))
+        Ok(all.into_iter().find(|found| *found.name == *name))
     }
+}
+
+/// Returns the tags of a load balancer in an answer; `None` if it is not in there, which says nothing
+/// about its tags.
+fn tags_of(answer: Vec<(Box<str>, Tags)>, name: &str) -> Option<Tags> {
+    let mut answer = answer.into_iter();
+    let (_, tags) = answer.find(|(tagged, _)| **tagged == *name)?;
+    Some(tags)
+}
+
+fn tags_not_shown(name: &str) -> CloudError {
+    CloudError::transient(format!("load balancer {name} exists, but AWS does not show its tags"))
+        .with_retry_after(INVISIBLE_RETRY_DELAY)
 }
 
 /// The difference between the registered and the desired instances.

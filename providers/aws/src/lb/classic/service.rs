@@ -11,7 +11,7 @@ use ccm_core::{
 };
 
 use super::{
-    AppliedClassic, FoundClassic, InstanceChange,
+    AppliedClassic, DeletionState, FoundClassic, InstanceChange,
     apply::choose_subnets,
     instance_change,
     model::{ClassicGroups, ClassicReading, DesiredClassic},
@@ -19,16 +19,17 @@ use super::{
     status_of,
 };
 use crate::{
-    api::{InstanceId, classic::ClassicLoadBalancer},
+    api::{InstanceId, SecurityGroupId, classic::ClassicLoadBalancer},
     lb::{
         NetworkLoadBalancers,
         model::{DesiredLoadBalancer, ServiceKey},
         names,
         reconcile::as_transient,
         retry_delay,
-        security_groups::classic::ClassicRuleRequest,
+        security_groups::classic::{ClassicRuleRequest, TrimmedRules},
         spec, status,
     },
+    scope::Scope,
 };
 
 /// A Service with a classic load balancer, or that requests one.
@@ -129,6 +130,57 @@ impl NetworkLoadBalancers {
         }))
     }
 
+    /// Finds the classic load balancer of a Service that names no type and shows no host name, before a
+    /// Network Load Balancer is created beside it. Without the permission to read it, there is none.
+    ///
+    /// # Errors
+    /// One that may be the Service's, but whose tags do not say so
+    /// ([`InvalidInput`](ErrorKind::InvalidInput)), and errors of AWS.
+    pub(in crate::lb) async fn unpublished_classic(
+        &self,
+        op: &Op,
+        service: &ServiceView,
+    ) -> Result<Option<ClassicService>, CloudError> {
+        if spec::requests_network_load_balancer(service)
+            || status::hostname(&service.status).is_some()
+            || self.reconciler.sync_states.has_load_balancer(&service.uid)
+        {
+            return Ok(None);
+        }
+        let owner = key_of(service);
+        if !self.classic.is_shown(op, &owner).await? {
+            return Ok(None);
+        }
+        let denials = self.reconciler.observer.denials();
+        let existing = match self.classic.find(op, &owner, denials).await? {
+            None | Some(FoundClassic::Foreign(_)) => return Ok(None),
+            Some(found) => owned(&owner, found)?,
+        };
+        let Scope { settings, cluster, .. } = &self.reconciler.scope;
+        Ok(Some(ClassicService {
+            reading: spec::classic_reading(service, settings, cluster),
+            existing: Some(existing),
+            owner,
+            is_other_type_requested: false,
+        }))
+    }
+
+    /// Returns true if a Service that is deleted has a classic load balancer, or the group of one,
+    /// although nothing says so.
+    ///
+    /// # Errors
+    /// Errors of AWS.
+    pub(in crate::lb) async fn has_leftover_classic(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+    ) -> Result<bool, CloudError> {
+        let name = names::load_balancer(&owner.uid);
+        let manager = &self.reconciler.deps.security_groups;
+        Ok(self.classic.is_shown(op, owner).await?
+            || manager.owned_classic_group(op, &name).await?.is_some())
+    }
+
     /// Returns the outcome of a sync without any request if the Service was applied like this before.
     pub(in crate::lb) async fn classic_in_sync(
         &self,
@@ -197,10 +249,6 @@ impl NetworkLoadBalancers {
             .iter()
             .flat_map(|desired| desired.instances.iter().cloned())
             .collect();
-        let replaced = service
-            .existing
-            .as_ref()
-            .map_or_else(Vec::new, |existing| existing.resource.security_groups.clone());
         // Apply the settings.
         let settings = match &service.reading.desired {
             _ if service.is_other_type_requested => Ok(()),
@@ -227,28 +275,76 @@ impl NetworkLoadBalancers {
             }
             None => Ok(Progress::Done),
         };
-        settings?;
-        let mut progress = vec![followed?];
         // Remove what is not needed any more.
-        if let Ok(desired) = &service.reading.desired
-            && !service.is_other_type_requested
-        {
-            let manager = &self.reconciler.deps.security_groups;
-            manager.trim_classic_group(op, desired).await?;
-            for group in &replaced {
-                if !existing.resource.security_groups.contains(group) {
-                    manager
-                        .forget_classic_source(op, &desired.name, group)
-                        .await?;
-                }
+        let desired = match &service.reading.desired {
+            Ok(desired) if !service.is_other_type_requested => Some(desired),
+            _ => None,
+        };
+        let removed = match desired {
+            Some(desired) => {
+                let trimmed = match settings {
+                    Ok(()) => TrimmedRules::All,
+                    Err(_) => TrimmedRules::Sources,
+                };
+                self.remove_unneeded(op, desired, existing, trimmed).await
             }
-            progress.push(manager.delete_replaced_classic_group(op, desired).await?);
+            None => Ok(Progress::Done),
+        };
+        settings?;
+        let progress = [followed?, removed?];
+        if let Some(desired) = desired {
             self.record_applied(existing, desired, instances.as_ref(), &progress);
         }
         Ok(progress
             .into_iter()
             .find(|progress| *progress != Progress::Done)
             .unwrap_or(Progress::Done))
+    }
+
+    /// Revokes rules of the own group, and everything for groups that were detached.
+    async fn remove_unneeded(
+        &self,
+        op: &Op,
+        desired: &DesiredClassic,
+        existing: &ObservedClassic,
+        trimmed: TrimmedRules,
+    ) -> Result<Progress, CloudError> {
+        let manager = &self.reconciler.deps.security_groups;
+        manager.trim_classic_group(op, desired, trimmed).await?;
+        let owner = &desired.owner;
+        let attached = &existing.resource.security_groups;
+        self.remove_detached(op, owner, attached).await
+    }
+
+    /// Revokes the rules for groups that this process has detached from a load balancer, and deletes
+    /// its own group if that is one of them. Others, as a takeover finds them, may be in use for something
+    /// else; they go with the load balancer.
+    async fn remove_detached(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+        attached: &[SecurityGroupId],
+    ) -> Result<Progress, CloudError> {
+        let name = names::load_balancer(&owner.uid);
+        let manager = &self.reconciler.deps.security_groups;
+        let detached = self.classic.detached.lock().get(&owner.uid).cloned();
+        let mut progress = Progress::Done;
+        for group in detached.unwrap_or_default() {
+            if attached.contains(&group) {
+                continue;
+            }
+            let removed = manager
+                .remove_detached_classic_group(op, &name, &group)
+                .await?;
+            if removed != Progress::Done {
+                progress = removed;
+                continue;
+            }
+            if let Some(left) = self.classic.detached.lock().get_mut(&owner.uid) {
+                left.remove(&group);
+            }
+        }
+        Ok(progress)
     }
 
     async fn apply_settings(
@@ -441,7 +537,10 @@ impl NetworkLoadBalancers {
         let input = ClassicPlanInput { groups, subnets, zones };
         let actions = plan::changes(desired, &input, &observed);
         changes.extend(actions.iter().map(|action| action.describe(&desired.name)));
-        if let Some(group) = manager.replaced_classic_group(op, desired).await? {
+        if let Some(group) = manager.owned_classic_group(op, &desired.name).await?
+            && existing.resource.security_groups.contains(&group)
+            && !input.groups.iter().flatten().any(|kept| *kept == group)
+        {
             let reason = "it is no longer on the load balancer";
             changes.push(planned("DeleteSecurityGroup", &group, reason));
         }
@@ -461,19 +560,27 @@ impl NetworkLoadBalancers {
         groups: &ClassicGroups,
     ) -> Result<Progress, CloudError> {
         self.classic.applied.lock().remove(&owner.uid);
-        if !self.classic.delete_load_balancer(op, owner).await? {
-            return Ok(Progress::Done);
-        }
+        let attached = match self.classic.find_for_deletion(op, owner).await? {
+            DeletionState::Owned(attached) => Some(attached),
+            DeletionState::Absent => None,
+            DeletionState::Foreign => return Ok(Progress::Done),
+            DeletionState::Invisible(progress) => return Ok(progress),
+        };
+        // Like upstream, revoke the rules first: only the load balancer says which they are.
         let name = names::load_balancer(&owner.uid);
         let manager = &self.reconciler.deps.security_groups;
         manager
-            .forget_given_classic_groups(op, &name, groups)
+            .forget_given_classic_groups(op, &name, attached.as_deref(), groups)
             .await?;
-        let progress = manager.delete_classic_group(op, &name).await?;
-        if progress == Progress::Done {
-            self.classic.created.lock().remove(&owner.uid);
+        if attached.is_some() {
+            self.classic.delete_load_balancer(op, owner).await?;
         }
-        Ok(progress)
+        let detached = self.remove_detached(op, owner, &[]).await?;
+        if detached != Progress::Done {
+            return Ok(detached);
+        }
+        self.classic.detached.lock().remove(&owner.uid);
+        manager.delete_classic_group(op, &name).await
     }
 }
 
@@ -481,10 +588,12 @@ impl NetworkLoadBalancers {
 fn owned(owner: &ServiceKey, found: FoundClassic) -> Result<ObservedClassic, CloudError> {
     match found {
         FoundClassic::Owned(observed) => Ok(*observed),
-        FoundClassic::Foreign(reason) => Err(CloudError::invalid_input(format!(
-            "classic load balancer {} is not this Service's: {reason}",
-            names::load_balancer(&owner.uid)
-        ))),
+        FoundClassic::Foreign(reason) | FoundClassic::Unclear(reason) => {
+            Err(CloudError::invalid_input(format!(
+                "classic load balancer {} is not this Service's: {reason}",
+                names::load_balancer(&owner.uid)
+            )))
+        }
     }
 }
 

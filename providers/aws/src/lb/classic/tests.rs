@@ -161,7 +161,8 @@ async fn deletion_goes_on_when_only_the_group_is_left() {
 async fn what_the_cluster_does_not_own_stays() {
     let case = Case::new();
     let group = case.make(("kubernetes.io/cluster/test", "shared"), &[]);
-    assert_eq!(case.delete().await.unwrap(), Progress::Done);
+    let error = case.delete().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     assert_eq!(case.world.aws.writes(), 0);
     assert!(case.group(&group).await.is_some());
 
@@ -273,6 +274,14 @@ async fn what_goes_meanwhile_proves_nothing_about_the_rest() {
         assert_ne!(error.kind(), ErrorKind::NotFound, "{action:?}: {error}");
         assert!(case.group(&group).await.is_some(), "{action:?}");
     }
+}
+
+#[test]
+fn an_answer_without_the_load_balancer_says_nothing_about_its_tags() {
+    let answer = || vec![("a".into(), Tags::new())];
+    assert_eq!(tags_of(answer(), "a"), Some(Tags::new()));
+    assert_eq!(tags_of(answer(), "b"), None);
+    assert_eq!(tags_of(Vec::new(), "a"), None);
 }
 
 // One answer that nothing is there may come too early.

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use ccm_core::provider::{CloudError, ErrorKind, Op, PlannedChange, Progress};
+use ccm_core::provider::{CloudError, ErrorKind, Op, PlannedChange};
 use ipnet::IpNet;
 
 use super::{
@@ -22,7 +22,6 @@ use super::{
 use crate::{
     api::{
         InstanceId, SecurityGroupId,
-        classic::{ClassicLoadBalancer, DescribeClassic},
         ec2::{CreateSecurityGroup, Rule, RuleSource, SecurityGroup},
     },
     client::with_message,
@@ -41,6 +40,27 @@ pub(in crate::lb) struct ClassicRuleRequest<'a> {
     pub(in crate::lb) requested: &'a ClassicGroups,
     /// Its instances.
     pub(in crate::lb) instances: &'a [InstanceId],
+}
+
+/// The rules of a load balancer's own group that are revoked if the Service does not request them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lb) enum TrimmedRules {
+    /// Those for sources that the Service does not admit at all.
+    Sources,
+    /// All, also those for ports that a listener may still have.
+    All,
+}
+
+impl TrimmedRules {
+    fn of(self, group: &SecurityGroup, desired: &DesiredClassic) -> Vec<Rule> {
+        let mut rules = managed::surplus_rules(group, &own_group_rules(desired));
+        if self == Self::Sources {
+            let networks = desired.sources.iter();
+            let admitted: Vec<_> = networks.map(|it| RuleSource::Cidr(it.trunc())).collect();
+            rules.retain(|rule| !admitted.contains(&rule.source));
+        }
+        rules
+    }
 }
 
 /// Changes by the group whose rules change.
@@ -131,7 +151,7 @@ fn grants(
 
 /// Returns the rules to revoke in groups of the cluster that no instance needs. Only rules for all
 /// traffic are upstream's or ours.
-fn revocations(
+pub(super) fn revocations(
     groups: &GroupsById,
     cluster: &Cluster,
     source: &SecurityGroupId,
@@ -156,7 +176,7 @@ fn all_traffic(source: &SecurityGroupId) -> Rule {
     }
 }
 
-fn all_traffic_rules(group: &SecurityGroup, source: &SecurityGroupId) -> Vec<Rule> {
+pub(super) fn all_traffic_rules(group: &SecurityGroup, source: &SecurityGroupId) -> Vec<Rule> {
     let mut rules = references(group, source);
     rules.retain(|rule| &*rule.protocol == "-1");
     rules
@@ -185,7 +205,10 @@ impl SecurityGroupManager {
 
     /// Returns the groups in place of the load balancer's own one: those of the Service, or the
     /// configured one; `None` if it has its own.
-    fn given_classic_groups(&self, groups: &ClassicGroups) -> Option<Vec<SecurityGroupId>> {
+    pub(super) fn given_classic_groups(
+        &self,
+        groups: &ClassicGroups,
+    ) -> Option<Vec<SecurityGroupId>> {
         if !groups.given.is_empty() {
             return Some(groups.given.clone());
         }
@@ -212,14 +235,18 @@ impl SecurityGroupManager {
                 .tag(op, &group, tags, "the cluster's tag is missing")
                 .await?;
         }
+        // Networks that lost access must not wait for the rest of the sync.
         let rules = own_group_rules(desired);
-        if !plan::missing(&group.ingress, &rules).is_empty() {
-            let reason = "the Service opens it";
+        let change = |group: &SecurityGroup| RuleChange {
+            grant: plan::missing(&group.ingress, &rules),
+            revoke: TrimmedRules::Sources.of(group, desired),
+            ..RuleChange::default()
+        };
+        let needed = change(&group);
+        if !needed.grant.is_empty() || !needed.revoke.is_empty() {
+            let reason = "the Service admits other clients";
             self.cache
-                .update_rules(op, &group.id, reason, |group| RuleChange {
-                    grant: plan::missing(&group.ingress, &rules),
-                    ..RuleChange::default()
-                })
+                .update_rules(op, &group.id, reason, change)
                 .await?;
         }
         Ok(group.id.clone())
@@ -279,8 +306,8 @@ impl SecurityGroupManager {
         }
     }
 
-    /// Revokes the rules of the own group that the Service does not request. Called after the
-    /// listeners. The whole group is ours, so that is all other rules.
+    /// Revokes rules of the own group that the Service does not request. The whole group is ours, so that
+    /// this concerns all other rules. Called after the listeners.
     ///
     /// # Errors
     /// Errors of AWS.
@@ -288,22 +315,24 @@ impl SecurityGroupManager {
         &self,
         op: &Op,
         desired: &DesiredClassic,
+        trimmed: TrimmedRules,
     ) -> Result<(), CloudError> {
         if self.given_classic_groups(&desired.groups).is_some() {
             return Ok(());
         }
         let groups = self.cache.groups(op, self.max_rule_age()).await?;
-        let rules = own_group_rules(desired);
         let Some(group) = managed::find(&groups, &group_name(&desired.name)) else {
             return Ok(());
         };
-        if managed::surplus_rules(&group, &rules).is_empty() {
+        // After an error nobody has checked whose the group is.
+        let is_ours = self.scope.cluster.owns(&group.tags) || trimmed == TrimmedRules::All;
+        if !is_ours || trimmed.of(&group, desired).is_empty() {
             return Ok(());
         }
         let reason = "the Service does not allow it";
         self.cache
             .update_rules(op, &group.id, reason, |group| RuleChange {
-                revoke: managed::surplus_rules(group, &rules),
+                revoke: trimmed.of(group, desired),
                 ..RuleChange::default()
             })
             .await
@@ -355,69 +384,6 @@ impl SecurityGroupManager {
         };
         self.revoke_classic_rules(op, request.name, &rules.source, &rules.needed)
             .await
-    }
-
-    /// Revokes all rules for a group that a load balancer does not have any more.
-    ///
-    /// # Errors
-    /// Errors of AWS.
-    pub(in crate::lb) async fn forget_classic_source(
-        &self,
-        op: &Op,
-        lb_name: &str,
-        source: &SecurityGroupId,
-    ) -> Result<(), CloudError> {
-        if self.scope.settings.disable_security_group_ingress {
-            return Ok(());
-        }
-        self.revoke_classic_rules(op, lb_name, source, &BTreeSet::new())
-            .await
-    }
-
-    async fn revoke_classic_rules(
-        &self,
-        op: &Op,
-        lb_name: &str,
-        source: &SecurityGroupId,
-        needed: &BTreeSet<SecurityGroupId>,
-    ) -> Result<(), CloudError> {
-        let groups = self.cache.groups(op, self.max_rule_age()).await?;
-        let revoked = revocations(&groups, &self.scope.cluster, source, needed);
-        let is_own = groups
-            .get(source)
-            .is_some_and(|group| group.name == group_name(lb_name));
-        if revoked.is_empty()
-            || (!is_own && self.is_classic_source_shared(op, lb_name, source).await?)
-        {
-            return Ok(());
-        }
-        let reason = format!("load balancer {lb_name} does not need it");
-        for id in revoked.into_keys().filter(|id| !self.is_protected(id)) {
-            self.cache
-                .update_rules(op, &id, &reason, |group| RuleChange {
-                    revoke: all_traffic_rules(group, source),
-                    ..RuleChange::default()
-                })
-                .await?;
-        }
-        Ok(())
-    }
-
-    /// Returns true if another classic load balancer has a group. Its nodes need the same rules, which
-    /// do not say for which load balancer they are.
-    async fn is_classic_source_shared(
-        &self,
-        op: &Op,
-        lb_name: &str,
-        source: &SecurityGroupId,
-    ) -> Result<bool, CloudError> {
-        let client = &self.scope.client;
-        let all: Vec<ClassicLoadBalancer> = client
-            .read_all(op, DescribeClassic::default(), |r, token| r.token = Some(token))
-            .await?;
-        Ok(all
-            .iter()
-            .any(|other| *other.name != *lb_name && other.security_groups.contains(source)))
     }
 
     /// Returns the changes of own group and nodes' groups, without making them. Nothing is returned
@@ -513,104 +479,6 @@ impl SecurityGroupManager {
             .await?;
         Ok(Some(ClassicNodeRules { groups, source, needed }))
     }
-
-    /// Revokes the rules for the group by which nodes admitted a deleted load balancer, unless that is
-    /// its own group, whose deletion does so.
-    ///
-    /// # Errors
-    /// Errors of AWS.
-    pub(in crate::lb) async fn forget_given_classic_groups(
-        &self,
-        op: &Op,
-        lb_name: &str,
-        requested: &ClassicGroups,
-    ) -> Result<(), CloudError> {
-        if self.scope.settings.disable_security_group_ingress {
-            return Ok(());
-        }
-        let Some(given) = self.given_classic_groups(requested) else {
-            return Ok(());
-        };
-        let groups = self.cache.groups(op, self.max_rule_age()).await?;
-        let cluster = &self.scope.cluster;
-        let is_tagged =
-            |id: &SecurityGroupId| groups.get(id).is_some_and(|group| cluster.has(&group.tags));
-        let all = with_extra(given, requested);
-        match traffic_group(&all, requested, is_tagged) {
-            Some(source) => {
-                self.revoke_classic_rules(op, lb_name, &source, &BTreeSet::new())
-                    .await
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Deletes the own group of a load balancer that does not have it any more, and the rules in the
-    /// cluster's groups that refer to it. Succeeds if it does not exist, or if it is not the
-    /// cluster's. Returns [`Progress::Pending`] while it is in use.
-    ///
-    /// # Errors
-    /// Errors of AWS, but never [`NotFound`](ErrorKind::NotFound).
-    pub(in crate::lb) async fn delete_classic_group(
-        &self,
-        op: &Op,
-        lb_name: &str,
-    ) -> Result<Progress, CloudError> {
-        let name = group_name(lb_name);
-        let groups = self.cache.groups(op, self.max_cleanup_age(op)).await?;
-        // A group that was created just before a crash may be missing in the list.
-        let group = match managed::find(&groups, &name) {
-            Some(group) => Some(group),
-            None => self.cache.read_by_name(op, &name).await?,
-        };
-        match group {
-            Some(group) if self.may_delete_classic_group(&group) => {
-                self.delete_owned_group(op, &group.id).await
-            }
-            _ => Ok(Progress::Done),
-        }
-    }
-
-    /// Deletes the own group of a load balancer whose Service requests other groups now. Sends no
-    /// request if there is none in the cache.
-    ///
-    /// # Errors
-    /// As [`delete_classic_group`](Self::delete_classic_group).
-    pub(in crate::lb) async fn delete_replaced_classic_group(
-        &self,
-        op: &Op,
-        desired: &DesiredClassic,
-    ) -> Result<Progress, CloudError> {
-        match self.replaced_classic_group(op, desired).await? {
-            Some(id) => self.delete_owned_group(op, &id).await,
-            None => Ok(Progress::Done),
-        }
-    }
-
-    /// Returns the own group of a load balancer whose Service requests other groups now.
-    ///
-    /// # Errors
-    /// Errors of AWS.
-    pub(in crate::lb) async fn replaced_classic_group(
-        &self,
-        op: &Op,
-        desired: &DesiredClassic,
-    ) -> Result<Option<SecurityGroupId>, CloudError> {
-        let Some(given) = self.given_classic_groups(&desired.groups) else {
-            return Ok(None);
-        };
-        let groups = self.cache.groups(op, self.max_rule_age()).await?;
-        let own = managed::find(&groups, &group_name(&desired.name));
-        let own = own.filter(|own| {
-            let is_requested = given.contains(&own.id) || desired.groups.extra.contains(&own.id);
-            !is_requested && self.may_delete_classic_group(own)
-        });
-        Ok(own.map(|own| own.id.clone()))
-    }
-
-    fn may_delete_classic_group(&self, group: &SecurityGroup) -> bool {
-        self.scope.cluster.owns(&group.tags) && !self.is_protected(&group.id)
-    }
 }
 
 /// The rules of nodes that a load balancer needs.
@@ -624,7 +492,10 @@ struct ClassicNodeRules {
 }
 
 /// Adds the extra groups of a Service to the others, without duplicates.
-fn with_extra(mut groups: Vec<SecurityGroupId>, requested: &ClassicGroups) -> Vec<SecurityGroupId> {
+pub(super) fn with_extra(
+    mut groups: Vec<SecurityGroupId>,
+    requested: &ClassicGroups,
+) -> Vec<SecurityGroupId> {
     for extra in &requested.extra {
         if !groups.contains(extra) {
             groups.push(extra.clone());

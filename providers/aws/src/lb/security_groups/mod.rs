@@ -8,6 +8,7 @@
 
 mod cache;
 pub(in crate::lb) mod classic;
+mod classic_cleanup;
 mod cleanup;
 pub(crate) mod desired_rules;
 mod managed;

@@ -54,7 +54,8 @@ pub struct ParsedService {
     /// names too.
     pub status_looks_classic: bool,
     /// How the Service is read if it has a classic load balancer; `None` if it neither requests one
-    /// nor shows a host name like that of one.
+    /// nor shows a host name that may be that of one. Also there for a Service that `spec` leaves to
+    /// another controller only because the configuration has no default type.
     pub classic: Option<ClassicReading>,
     /// For an invalid Service: the desired state, with harmless values in place of the invalid
     /// ones. Only for the targets of an existing load balancer.
@@ -134,7 +135,11 @@ impl SpecReader<'_> {
 pub fn parse(service: &ServiceView, settings: &Settings, cluster: &Cluster) -> ParsedService {
     let status_looks_classic = hostnames(service).any(is_classic_hostname);
     let classic = || classic::read(service, settings, cluster);
-    let reading = || status_looks_classic.then(|| classic().0);
+    // A Service that names no type gets an existing classic load balancer, whatever its host name is.
+    let may_be_classic = status_looks_classic
+        || (!requests_network_load_balancer(service)
+            && hostnames(service).any(|host| !is_nlb_hostname(host)));
+    let reading = || may_be_classic.then(|| classic().0);
     match service_ownership(service, settings) {
         ServiceOwnership::Ours(defaults_source) => {
             let dialect = dialect::of(service, settings, defaults_source);
@@ -170,13 +175,17 @@ pub fn parse(service: &ServiceView, settings: &Settings, cluster: &Cluster) -> P
                 notices,
             }
         }
-        ServiceOwnership::Elsewhere(notice) => ParsedService {
-            spec: ServiceSpec::ImplementedElsewhere,
-            status_looks_classic,
-            classic: None,
-            tolerant: None,
-            notices: notice.into_iter().collect(),
-        },
+        ServiceOwnership::Elsewhere(notice) => {
+            // With DefaultLoadBalancerType "none", an older one is kept.
+            let is_kept = status_looks_classic && !requests_network_load_balancer(service);
+            ParsedService {
+                spec: ServiceSpec::ImplementedElsewhere,
+                status_looks_classic,
+                classic: is_kept.then(|| classic().0),
+                tolerant: None,
+                notices: notice.into_iter().filter(|_| !is_kept).collect(),
+            }
+        }
         ServiceOwnership::Invalid(errors) => {
             let defaults_source = DefaultsSource::CloudProviderAws;
             let dialect = dialect::of(service, settings, defaults_source);
@@ -445,6 +454,15 @@ fn type_of(service: &ServiceView) -> &str {
 /// Returns true if a Service asks for a Network Load Balancer itself, and not by the configuration.
 pub(super) fn requests_network_load_balancer(service: &ServiceView) -> bool {
     service.class.is_some() || ["nlb", "external", "nlb-ip"].contains(&type_of(service))
+}
+
+/// Reads a Service as one with a classic load balancer, whatever it requests.
+pub(super) fn classic_reading(
+    service: &ServiceView,
+    settings: &Settings,
+    cluster: &Cluster,
+) -> ClassicReading {
+    classic::read(service, settings, cluster).0
 }
 
 /// Returns the notice for a Service without type annotation if the default type is `none`.

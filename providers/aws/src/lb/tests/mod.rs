@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod classic;
+mod classic_doubt;
 mod classic_upstream;
 mod counts;
 mod deletion;
