@@ -357,34 +357,6 @@ async fn a_port_that_cannot_be_changed_keeps_its_route_as_it_is() {
     assert_eq!(on_router(&stage), [format!("10.164.2.0/24 via {}", other.ip)]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn address_pairs_that_a_port_does_not_show_are_not_replaced() {
-    let stage = stage(&[]).await;
-    let server = stage.server("a").await;
-    let routes = routes(&stage).await;
-    applied(&routes, &[create(&server, "10.164.1.0/24")]).await;
-    let id = stage
-        .cloud
-        .cloud()
-        .store
-        .peek(|state| local::ports::of_device(state, &server.id)[0].id.clone());
-    let port = serde_json::json!({"id": id, "network_id": stage.network, "device_id": server.id,
-        "device_owner": "compute:nova", "fixed_ips": [{"ip_address": server.ip.to_string()}]});
-    let text = serde_json::json!({ "ports": [port] }).to_string();
-    let answer = FaultKind::Body { code: 200, text };
-    stage
-        .cloud
-        .cloud()
-        .faults
-        .add(openstack_local::server::Fault::new("/network/v2.0/ports", answer).method("GET"));
-    let results = routes
-        .apply(&op(), &[create(&server, "10.164.2.0/24")])
-        .await;
-    stage.clear_faults();
-    assert!(results[0].is_err(), "{results:?}");
-    assert_eq!(pairs(&stage, &server), ["10.164.1.0/24"]);
-}
-
 /// Addresses are asked for in parts, and those of a node of two families may be in different ones.
 #[tokio::test(start_paused = true)]
 async fn a_port_whose_addresses_are_asked_for_in_parts_is_one_port() {

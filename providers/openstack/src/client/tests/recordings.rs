@@ -1,6 +1,5 @@
-//! Answers of OpenStack's own services and samples of their API references, read with the provider's
-//! types: as they are, and with every field in turn absent, null, with an unknown word, and of
-//! another type.
+//! Answers of OpenStack's own services and samples of their API references: read as they are, and with
+//! every field in turn absent, null, with an unknown word, and of another type.
 
 use std::{collections::BTreeSet, fmt::Debug};
 
@@ -539,7 +538,6 @@ fn versions_of_every_release_are_read() {
     assert!(documents > 5, "{documents}");
 }
 
-/// No recording is there in vain.
 #[test]
 fn every_answer_is_read_by_a_test_or_by_nobody() {
     let read = [
@@ -561,7 +559,6 @@ fn every_answer_is_read_by_a_test_or_by_nobody() {
         "healthmonitor",
         "version",
     ];
-    // The manager does not ask for these, or only whether they exist.
     let unread = ["interfaceAttachments", "statuses", "containers"];
     for (name, body) in answers() {
         let is_known =
