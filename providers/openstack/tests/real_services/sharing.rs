@@ -78,7 +78,7 @@ pub(crate) async fn a_users_load_balancer_stays(
 ) -> anyhow::Result<()> {
     let cloud = stage.cloud;
     stage.node(|spec| spec).await?;
-    let own = json!({"protocol": "TCP", "protocol_port": 8080, "name": "mine"});
+    let own = json!({"protocol": "TCP", "protocol_port": 2080, "name": "mine"});
     let fields = json!({"name": "mine", "vip_subnet_id": cloud.id("vips"), "listeners": [own]});
     let path = "/v2/lbaas/loadbalancers";
     let made = cloud
@@ -100,13 +100,13 @@ pub(crate) async fn a_users_load_balancer_stays(
         .await?;
     stage.served(&["web"]).await?;
     stage
-        .holds(&["mine: tag default/web", "mine:80: tag default/web", "mine:8080: listens TCP"])
+        .holds(&["mine: tag default/web", "mine:80: tag default/web", "mine:2080: listens TCP"])
         .await?;
     stage
-        .create(&service("taken", &[("TCP", 8080)], &on_it))
+        .create(&service("taken", &[("TCP", 2080)], &on_it))
         .await?;
     stage
-        .event("taken", "", &["the listener port TCP 8080 already exists"])
+        .event("taken", "", &["the listener port TCP 2080 already exists"])
         .await?;
     stage.gone(&["taken", "web"], &before).await?;
     let path = format!("{path}/{}?cascade=true", id_of(&made));
