@@ -444,7 +444,10 @@ async fn check_row((plant, name, severity, object, advice): &Row) -> Result<(), 
     if is_expected {
         return Ok(());
     }
-    Err(format!("expected {object}, {advice:?}; writes: {}; {line:#?}", fixture.world.aws.writes()))
+    Err(format!(
+        "expected {object}, {advice:?}; writes: {}; {line:#?}",
+        fixture.world.aws.writes()
+    ))
 }
 
 #[tokio::test(start_paused = true)]

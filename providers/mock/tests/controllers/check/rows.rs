@@ -210,7 +210,7 @@ const WITH_FLAGS: [(&[&str], Expected<'static>); 4] = [
         ),
     ),
     (
-        &["--controllers=service,node-ipam", "--secure-port=0"],
+        &["--controllers=service,node-ipam-controller", "--secure-port=0"],
         Expected(
             "PodCidrAllocationOff",
             Severity::Error,
