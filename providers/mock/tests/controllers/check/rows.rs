@@ -190,7 +190,7 @@ const WITH_FLAGS: [(&[&str], Expected<'static>); 3] = [
         ),
     ),
     (
-        &["--controllers=service,node-ipam", "--secure-port=0"],
+        &["--controllers=service,node-ipam-controller", "--secure-port=0"],
         Expected(
             "PodCidrAllocationOff",
             Severity::Error,

@@ -57,7 +57,7 @@ impl Checks<'_> {
             Ok(drivers) => drivers,
             Err(error) if is_unreachable(&error) => return,
             // The list is for information only.
-            Err(error) => return self.add_error("the drivers of Octavia", &error),
+            Err(error) => return self.add_unknown("the drivers of Octavia", &error),
         };
         if drivers.iter().any(|found| driver.is_same(&found.name)) {
             let able = |is_able: bool, what: &'static str| is_able.then_some(what);

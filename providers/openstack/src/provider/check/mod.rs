@@ -82,6 +82,14 @@ impl<'a> Checks<'a> {
         self.add(kind.about(object, message));
     }
 
+    /// Reports a read that failed, and that no controller makes.
+    fn add_unknown(&mut self, object: &str, error: &OpenStackError) {
+        match error.class() {
+            ErrorClass::Denied => self.ok(format!("{object} may not be read: {}", chain(error))),
+            _ => self.add_error(object, error),
+        }
+    }
+
     /// Checks that the services that the settings need answer.
     async fn check_services(&mut self) {
         let session = self.client.session();

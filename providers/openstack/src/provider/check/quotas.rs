@@ -29,7 +29,7 @@ impl Checks<'_> {
             }
             // Without the extension quota_details, what is left is not known.
             Err(error) if error.is_not_found() || is_unreachable(&error) => {}
-            Err(error) => self.add_error("the quotas of the network service", &error),
+            Err(error) => self.add_unknown("the quotas of the network service", &error),
         }
     }
 
@@ -44,7 +44,7 @@ impl Checks<'_> {
                 self.check_quota("load balancers", Some(QuotaDetail { limit, used, reserved: 0 }));
             }
             Err(error) if is_unreachable(&error) => {}
-            Err(error) => self.add_error("the quotas of the load-balancer service", &error),
+            Err(error) => self.add_unknown("the quotas of the load-balancer service", &error),
         }
     }
 

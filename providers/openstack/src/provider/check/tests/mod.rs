@@ -60,6 +60,18 @@ async fn check_row((plant, name, severity, object, advice): &Row) -> Result<(), 
     Err(format!("expected {object}, {advice:?}; writes: {writes:?}; {line:#?}"))
 }
 
+/// No controller reads quotas, so nothing fails without them.
+#[tokio::test(start_paused = true)]
+async fn quotas_that_may_not_be_read_are_no_problem() {
+    let mut fixture = Fixture::new().await;
+    fixture.fault = Some(("/network/v2.0/quotas", 403));
+    let findings = fixture.check().await;
+    assert!(problems(&findings).is_empty(), "{findings:#?}");
+    let mut messages = findings.iter().map(|finding| &*finding.message);
+    let text = "the quotas of the network service may not be read";
+    assert!(messages.any(|message| message.starts_with(text)), "{findings:#?}");
+}
+
 /// The certificate of Keystone is of another CA than the file has.
 #[tokio::test]
 async fn a_wrong_ca_is_named() {
