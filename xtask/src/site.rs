@@ -69,7 +69,11 @@ fn stage_pages(root: &Path, stage: &Path) -> anyhow::Result<usize> {
         for file in linked_files(page, &text) {
             let is_other_file = root.join(&file).is_file() && !pages.contains(&file);
             if is_other_file {
-                write(&stage.join("src").join(&file), &read(&root.join(&file))?)?;
+                // It may be a picture, so it is not read as text.
+                let source = root.join(&file);
+                let content =
+                    std::fs::read(&source).with_context(|| format!("read {}", source.display()))?;
+                write(&stage.join("src").join(&file), content)?;
             }
         }
         let text = without_directories(root, page, &text);
@@ -196,12 +200,12 @@ fn read(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
 }
 
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+fn write(path: &Path, content: impl AsRef<[u8]>) -> anyhow::Result<()> {
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory)
             .with_context(|| format!("create {}", directory.display()))?;
     }
-    std::fs::write(path, text).with_context(|| format!("write {}", path.display()))
+    std::fs::write(path, content).with_context(|| format!("write {}", path.display()))
 }
 
 #[cfg(test)]

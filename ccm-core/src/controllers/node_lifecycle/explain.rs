@@ -101,7 +101,7 @@ pub(super) fn lifecycle_cause(
     // A refused deletion first, because somebody has to act.
     if let Some(refusal) = status.and_then(|status| status.refusal) {
         let message = format!("node {name}: {}", refusal.finding());
-        return Some(ExplainedCause::new(refusal_cause(refusal), message));
+        return Some(ExplainedCause::new(refusal.cause(), message));
     }
     if let Some(not_found_for) = status.and_then(|status| status.not_found_for) {
         let required = status.map_or(Duration::ZERO, |status| status.required);
@@ -137,12 +137,15 @@ pub(super) fn lifecycle_cause(
     Some(ExplainedCause::new(cause, format!("node {name}: {what}")))
 }
 
-fn refusal_cause(refusal: DeletionRefusal) -> Cause {
-    match refusal {
-        DeletionRefusal::Contradicted => Cause::DeletionContradicted,
-        DeletionRefusal::NoEvidence => Cause::DeletionWithoutEvidence,
-        DeletionRefusal::MostGone { .. } => Cause::MostInstancesGone,
-        DeletionRefusal::OtherMachine => Cause::OtherMachineRegistered,
+impl DeletionRefusal {
+    /// Returns the cause that the refusal stands for.
+    pub(super) fn cause(self) -> Cause {
+        match self {
+            Self::Contradicted => Cause::DeletionContradicted,
+            Self::NoEvidence => Cause::DeletionWithoutEvidence,
+            Self::MostGone { .. } => Cause::MostInstancesGone,
+            Self::OtherMachine => Cause::OtherMachineRegistered,
+        }
     }
 }
 
@@ -249,8 +252,8 @@ mod tests {
             DeletionRefusal::OtherMachine,
         ] {
             let event = refusal.to_string();
-            let next_step = refusal_cause(refusal).next_step();
-            assert!(event.ends_with(next_step), "{event}: {next_step}");
+            let ending = format!("; next step: {}", refusal.cause().next_step());
+            assert!(event.ends_with(&ending), "{event}: {ending}");
             assert!(event.starts_with(&refusal.finding()), "{event}");
         }
     }

@@ -166,23 +166,12 @@ pub(crate) enum DeletionRefusal {
 
 impl fmt::Display for DeletionRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.finding())?;
-        f.write_str(match self {
-            Self::Contradicted => {
-                ": nothing is deleted; check the cloud's credentials, region and health"
-            }
-            Self::NoEvidence => {
-                ": nothing is deleted; check the cloud's credentials, region and project, \
-                 or delete the Node yourself if its machine is gone"
-            }
-            Self::MostGone { .. } => {
-                ": nothing is deleted; check the cloud's credentials, region and health, \
-                 or delete the Nodes yourself if their machines are gone"
-            }
-            Self::OtherMachine => {
-                ": the provider ID is stale; delete the Node and restart its kubelet to have it registered anew"
-            }
-        })
+        let consequence = match self {
+            Self::OtherMachine => "the provider ID is stale",
+            Self::Contradicted | Self::NoEvidence | Self::MostGone { .. } => "nothing is deleted",
+        };
+        let note = format!("{}: {consequence}", self.finding());
+        f.write_str(&self.cause().with_next_step(&note))
     }
 }
 

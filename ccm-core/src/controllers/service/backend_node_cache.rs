@@ -36,6 +36,24 @@ struct CachedNodeSets {
     confirmed: bool,
 }
 
+/// The sets that load balancers have, for explanations. Clones share them.
+#[derive(Clone)]
+pub(crate) struct StoredNodeSets(Arc<Mutex<CachedNodeSets>>);
+
+impl StoredNodeSets {
+    /// Returns true if `set` lacks most nodes of the stored set, which is kept until the API server
+    /// confirms that they are gone.
+    pub(crate) fn is_unconfirmed(
+        &self,
+        requirements: &[LabelRequirement],
+        set: &BackendNodes,
+    ) -> bool {
+        let state = self.0.lock();
+        let stored = state.sets.get(requirements);
+        stored.is_some_and(|stored| set.lacks_most_of(&stored.set))
+    }
+}
+
 struct CachedNodeSet {
     /// The generation for which the set was built.
     generation: u64,
@@ -87,6 +105,11 @@ impl BackendNodeCache {
             state: Arc::default(),
             confirmation_lock: AsyncMutex::default(),
         }
+    }
+
+    /// Returns the sets, for explanations.
+    pub(crate) fn stored(&self) -> StoredNodeSets {
+        StoredNodeSets(self.state.clone())
     }
 
     /// Subscribes to the node cache, so that sets are rebuilt after node changes. Calls

@@ -17,7 +17,8 @@ use self::{
 };
 use super::{
     EndpointSliceIndex, NodeChanges, ServiceController,
-    backend_node_cache::{is_candidate, target},
+    backend_node_cache::{StoredNodeSets, is_candidate, target},
+    backend_nodes::BackendNodes,
     plan::{DesiredState, PlanInput, ServeAction, ServiceAction, ServiceSyncState, plan},
 };
 use crate::{
@@ -36,6 +37,7 @@ struct ServiceExplainer {
     provider: Arc<dyn CloudProvider>,
     services: Cache<ServiceView>,
     nodes: Cache<NodeView>,
+    stored_nodes: StoredNodeSets,
     fields: ServiceFields,
     slices: Option<EndpointSliceIndex>,
     states: Arc<Mutex<HashMap<Arc<str>, ServiceSyncState>>>,
@@ -59,6 +61,7 @@ impl ServiceController {
             provider: self.ctx.provider.clone(),
             services: self.services.clone(),
             nodes: self.ctx.nodes.clone(),
+            stored_nodes: self.backend_nodes.stored(),
             fields: self.fields.clone(),
             slices: self.slices.clone(),
             states: self.states.clone(),
@@ -194,9 +197,14 @@ impl ServiceExplainer {
     fn select(&self, kind: &BackendKind, key: &str) -> SelectedBackends {
         match kind {
             BackendKind::Nodes(requirements) => {
-                explain_nodes(self.nodes.list(), requirements, target(&*self.provider), |node| {
-                    is_candidate(&*self.provider, node)
-                })
+                let is_candidate = |node: &NodeView| is_candidate(&*self.provider, node);
+                let target = target(&*self.provider);
+                let mut nodes = self.nodes.list();
+                let selected = explain_nodes(nodes.clone(), requirements, target, is_candidate);
+                nodes.retain(|node| is_candidate(node));
+                let set = BackendNodes::new(&nodes, requirements, target);
+                let is_unconfirmed = self.stored_nodes.is_unconfirmed(requirements, &set);
+                SelectedBackends { is_unconfirmed, ..selected }
             }
             BackendKind::Endpoints => {
                 let slices = self.slices.as_ref();

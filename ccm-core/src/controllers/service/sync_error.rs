@@ -20,6 +20,9 @@ pub(crate) const BACKOFF: Backoff =
 /// The delay after a write conflict, within which the watch should deliver the new version of the
 /// Service.
 const CONFLICT_DELAY: Duration = Duration::from_millis(500);
+/// The error while the EndpointSlices that a Service uses as backends are not cached.
+const NO_ENDPOINTS: &str = "EndpointSlices are not listed yet, which needs permission to list and \
+                            watch endpointslices.discovery.k8s.io";
 /// The maximum number of host names in an event, as upstream.
 const MAX_HOSTS_IN_EVENT: usize = 20;
 
@@ -49,6 +52,8 @@ pub(crate) enum ServiceSyncError {
     Throttled(Duration),
     /// The cloud was not called, because the API server did not confirm what the cache shows.
     StaleCache(StaleCacheError),
+    /// The cloud was not called, because the EndpointSlices that are the backends are not cached.
+    EndpointSlicesNotListed,
     /// The sync panicked, in the provider's code or ours, with this message.
     Panicked(String),
     Cloud {
@@ -95,7 +100,7 @@ impl ServiceSyncError {
             Self::StaleCache(StaleCacheError::MostServicesGone { .. }) => BACKOFF.cap,
             Self::StaleCache(_) => UNCONFIRMED_RETRY,
             Self::Stopping => BACKOFF.delay(1),
-            Self::Panicked(_) => BACKOFF.delay(failures),
+            Self::EndpointSlicesNotListed | Self::Panicked(_) => BACKOFF.delay(failures),
             Self::Cloud { error, .. } => {
                 if let Some(retry_after) = error.retry_after() {
                     retry_after
@@ -126,7 +131,10 @@ impl ServiceSyncError {
         match self {
             Self::Stopping | Self::Throttled(_) => false,
             Self::Api { error, .. } => !error.is_conflict(),
-            Self::StaleCache(_) | Self::Panicked(_) | Self::Cloud { .. } => true,
+            Self::StaleCache(_)
+            | Self::EndpointSlicesNotListed
+            | Self::Panicked(_)
+            | Self::Cloud { .. } => true,
         }
     }
 
@@ -144,6 +152,11 @@ impl ServiceSyncError {
             // A stale cache affects all load balancers at once, and only the operator can act on
             // it.
             Self::Stopping | Self::Throttled(_) | Self::StaleCache(_) => None,
+            Self::EndpointSlicesNotListed => Some(FailureEvent {
+                reason: ServiceOperation::Ensure.reason(),
+                error_kind: "api",
+                note: ServiceOperation::Ensure.note(NO_ENDPOINTS),
+            }),
             Self::Panicked(panic) => {
                 let note = format!("Error syncing load balancer: the sync panicked: {panic}");
                 Some(FailureEvent { reason: "SyncLoadBalancerFailed", error_kind: "panic", note })

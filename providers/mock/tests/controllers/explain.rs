@@ -438,7 +438,7 @@ async fn the_page_asks_nobody_and_shows_hundreds_of_nodes() {
         let (status, page) = get(&router, "/explain/", "", "*/*").await;
         assert_eq!(status, StatusCode::OK);
         assert!(page.contains("… and 400 more. The filter finds them."), "{page}");
-        assert!(page.contains("500 of 500 nodes"), "{page}");
+        assert_eq!(page.matches("<a href=\"nodes/n").count(), 100, "{page}");
     }
     let (_, page) = get(&router, "/explain/?filter=n49", "", "*/*").await;
     assert!(page.contains("10 of 500 pass the filter."), "{page}");

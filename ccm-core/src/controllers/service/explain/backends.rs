@@ -17,6 +17,8 @@ pub(super) struct SelectedBackends {
     pub(super) kind: &'static str,
     /// The fingerprint of the members; `None` if the EndpointSlices are not listed.
     pub(super) fingerprint: Option<u64>,
+    /// True if most members are gone from the cache, which the API server has not confirmed.
+    pub(super) is_unconfirmed: bool,
     pub(super) candidates: Vec<ExplainedMember>,
 }
 
@@ -67,6 +69,7 @@ pub(super) fn explain_nodes(
     SelectedBackends {
         kind: "nodes",
         fingerprint: Some(set.fingerprint),
+        is_unconfirmed: false,
         candidates,
     }
 }
@@ -98,6 +101,7 @@ pub(super) fn explain_endpoints(slices: Option<&[Arc<EndpointSliceView>]>) -> Se
     SelectedBackends {
         kind: "endpoints",
         fingerprint: slices.map(endpoints_fingerprint),
+        is_unconfirmed: false,
         candidates,
     }
 }

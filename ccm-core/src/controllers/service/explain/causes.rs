@@ -53,9 +53,22 @@ pub(super) fn causes(facts: &ServiceFacts<'_>, time: ExplainTime) -> Vec<Explain
     let mut add = |cause, text: &str| {
         causes.push(ExplainedCause::new(cause, format!("service {key}: {text}")));
     };
-    // Third, what is wrong with the backends.
-    if let Some(backends) = facts.backends {
+    // Third, what is wrong with the backends, unless the attempt failed because they are not known.
+    let attempted = facts
+        .state
+        .last_attempt
+        .as_ref()
+        .map(|attempt| attempt.cause);
+    let are_unknown =
+        matches!(attempted, Some(Cause::EndpointSlicesNotListed | Cause::CacheNotConfirmed));
+    let mut is_unconfirmed = false;
+    if let Some(backends) = facts.backends.filter(|_| !are_unknown) {
+        is_unconfirmed = backends.is_unconfirmed;
         match (backends.kind, backends.fingerprint) {
+            _ if is_unconfirmed => add(
+                Cause::CacheNotConfirmed,
+                "most of its nodes are gone from the cache, which the API server has not confirmed",
+            ),
             (_, None) => add(Cause::EndpointSlicesNotListed, "its EndpointSlices are not listed"),
             ("nodes", _) if backends.members() == 0 => {
                 add(Cause::NoBackendNodes, "no node is a backend");
@@ -68,6 +81,7 @@ pub(super) fn causes(facts: &ServiceFacts<'_>, time: ExplainTime) -> Vec<Explain
     }
     // Last, what is about to be done, unless a failed attempt says it better.
     if facts.state.last_attempt.is_none()
+        && !is_unconfirmed
         && let Some((cause, text)) = due_cause(facts)
     {
         add(cause, text);
@@ -197,6 +211,7 @@ mod tests {
                 backends: SelectedBackends {
                     kind: "nodes",
                     fingerprint: Some(7),
+                    is_unconfirmed: false,
                     candidates: vec![member],
                 },
                 action: ServiceAction::Wait { until: None },
@@ -335,6 +350,13 @@ mod tests {
     fn missing_backends_are_named_by_their_kind() {
         let no_nodes = first(|s| s.backends.candidates.clear());
         assert_eq!(no_nodes, Some(Cause::NoBackendNodes));
+        let unconfirmed = Situation::with(|s| {
+            s.backends.candidates.clear();
+            s.backends.fingerprint = Some(8);
+            s.backends.is_unconfirmed = true;
+        });
+        let unconfirmed: Vec<_> = unconfirmed.iter().map(|cause| cause.cause).collect();
+        assert_eq!(unconfirmed, [Cause::CacheNotConfirmed]);
         let no_endpoints = first(|s| {
             s.backends.kind = "endpoints";
             s.backends.candidates.clear();

@@ -18,14 +18,9 @@ use super::{
 use crate::{
     k8s::{EndpointSliceView, ServiceView},
     provider::{
-        BackendKind, Backends, CloudError, Digest, FieldError, LbSpec, ServiceInterpretation,
-        SourceRanges,
+        BackendKind, Backends, Digest, FieldError, LbSpec, ServiceInterpretation, SourceRanges,
     },
 };
-
-/// The error while the EndpointSlices that a Service uses as backends are not cached.
-const NO_ENDPOINTS: &str = "EndpointSlices are not listed yet, which needs permission to list and \
-                            watch endpointslices.discovery.k8s.io";
 
 /// A Service as the provider and the framework parsed it.
 pub(super) struct InterpretedService {
@@ -213,8 +208,8 @@ impl ServiceController {
         let Some(index) = &self.slices else {
             return Ok(Vec::new());
         };
-        index.for_service(key).ok_or_else(|| {
-            ServiceSyncError::cloud(ServiceOperation::Ensure, CloudError::transient(NO_ENDPOINTS))
-        })
+        index
+            .for_service(key)
+            .ok_or(ServiceSyncError::EndpointSlicesNotListed)
     }
 }

@@ -22,7 +22,7 @@ struct Situation {
     object: Object,
     /// The causes that the explanation must have, in order.
     causes: &'static [Cause],
-    /// The reason of the Warning event on the object, which must name the next step of the last
+    /// The reason of the event on the object, which must name the next step of the last
     /// cause. `None` if nothing has to be done about the object, or others must do it: then no event
     /// may name a next step.
     event: Option<&'static str>,
@@ -76,7 +76,7 @@ impl Object {
 }
 
 impl Arranged {
-    /// The Warning events on an object that name a next step: reason and text, the last one last.
+    /// The events on an object that name a next step: reason and text, the last one last.
     fn events(&self, object: Object) -> Vec<(String, String)> {
         let (kind, name) = object.kind_and_name();
         let (events, _) = self.cluster.server.store().list(("", "events"), None);
@@ -86,7 +86,7 @@ impl Arranged {
             .map(|event| event.value())
             .filter(|event| {
                 let about = &event["involvedObject"];
-                event["type"] == "Warning" && about["kind"] == kind && about["name"] == name
+                about["kind"] == kind && about["name"] == name
             })
             .map(|event| (text(&event["reason"]), text(&event["message"])))
             .filter(|(_, note)| note.contains("next step: "))

@@ -76,9 +76,9 @@ fn after_initialisation() -> Vec<Situation> {
         "nothing supports the cloud's answer" => Node("a"), refused,
             [DeletionWithoutEvidence], without_evidence();
         "the cloud contradicts itself" => Node("a"), refused,
-            [DeletionContradicted], lost(&["a"]);
+            [DeletionContradicted], lost(&["a", "b"], &["a"]);
         "most instances are gone" => Node("a"), refused,
-            [MostInstancesGone], lost(&FOUR);
+            [MostInstancesGone], lost(&FOUR, &FOUR);
         "another machine has the name" => Node("a"), refused,
             [OtherMachineRegistered], replaced();
         "nobody ever initialised the node" => Node("a"), None,
@@ -231,10 +231,12 @@ async fn without_evidence() -> Arranged {
     Arranged { cluster, ccm }
 }
 
-/// The cloud finds none of the four any more, and these are not Ready.
-async fn lost(not_ready: &'static [&'static str]) -> Arranged {
+/// The cloud finds these of the four no more, and those are not Ready.
+async fn lost(gone: &'static [&'static str], not_ready: &'static [&'static str]) -> Arranged {
     let arranged = four(&[]).await;
-    arranged.cluster.fail_instances(FaultError::NotFound, None);
+    for node in gone {
+        arranged.cluster.cloud.delete_instance(node);
+    }
     for node in not_ready {
         stop_kubelet(&arranged.cluster, node).await;
     }

@@ -30,9 +30,9 @@ fn failures() -> Vec<Situation> {
     };
     let failed = Some("SyncLoadBalancerFailed");
     situations! {
-        "creating is denied" => Service("web"), failed,
+        "the load balancer is denied" => Service("web"), failed,
             [CloudAccessDenied], failing("ensure", Denied);
-        "the cloud throttles" => Service("web"), failed,
+        "the load balancer is throttled" => Service("web"), failed,
             [CloudThrottled], failing("ensure", Throttled);
         "the quota is used up" => Service("web"), failed,
             [QuotaExceeded], failing("ensure", QuotaExceeded);
@@ -44,7 +44,7 @@ fn failures() -> Vec<Situation> {
             [CloudObjectNotFound], failing("ensure", NotFound);
         "the provider cannot do it" => Service("web"), failed,
             [CloudNotImplemented], failing("ensure", NotImplemented);
-        "the cloud is down" => Service("web"), failed,
+        "creating a load balancer fails" => Service("web"), failed,
             [CloudUnavailable], failing("ensure", Transient);
         "new nodes cannot be added" => Service("web"), Some("UpdateLoadBalancerFailed"),
             [CloudUnavailable], failing("update", Transient);
@@ -261,7 +261,7 @@ async fn unconfirmed() -> Arranged {
     for node in ["a", "b"] {
         cluster.remove_node(node);
     }
-    tokio::time::sleep(secs(60)).await;
+    tokio::time::sleep(secs(300)).await;
     arranged
 }
 
