@@ -31,24 +31,23 @@ use serde_json::Value;
 ///
 /// # Errors
 /// A required field is missing, or a field that is used has another type.
-pub fn from_json<T: DeserializeOwned>(object: Value) -> Result<T, serde_json::Error> {
-    T::deserialize(without_nulls(object))
+pub fn from_json<T: DeserializeOwned>(mut object: Value) -> Result<T, serde_json::Error> {
+    remove_nulls(&mut object);
+    T::deserialize(object)
 }
 
 /// Removes all nulls inside a value.
-fn without_nulls(value: Value) -> Value {
+pub fn remove_nulls(value: &mut Value) {
     match value {
-        Value::Array(elements) => elements
-            .into_iter()
-            .filter(|element| !element.is_null())
-            .map(without_nulls)
-            .collect(),
-        Value::Object(fields) => fields
-            .into_iter()
-            .filter(|(_, field)| !field.is_null())
-            .map(|(name, field)| (name, without_nulls(field)))
-            .collect(),
-        other => other,
+        Value::Array(elements) => {
+            elements.retain(|element| !element.is_null());
+            elements.iter_mut().for_each(remove_nulls);
+        }
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(remove_nulls);
+        }
+        _ => {}
     }
 }
 

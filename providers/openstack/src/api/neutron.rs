@@ -76,11 +76,10 @@ pub struct Port {
     /// ID of its network.
     #[serde(default)]
     pub network_id: String,
-    /// `ACTIVE`, `DOWN`, `BUILD`, `ERROR` or `N/A`.
-    #[serde(default)]
+    /// `ACTIVE`, `DOWN`, `BUILD`, `ERROR` or `N/A`. Required, because only addresses of active ports
+    /// count.
     pub status: String,
-    /// Addresses.
-    #[serde(default)]
+    /// Addresses. Required, because a server lacks the addresses of a port that does not show them.
     pub fixed_ips: Vec<FixedIp>,
     /// ID of the device, such as a server; empty if there is none. Required, because a server lacks
     /// the addresses of a port that does not show it.
@@ -128,8 +127,7 @@ impl Port {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(serde::Serialize))]
 pub struct FixedIp {
-    /// ID of its subnet.
-    #[serde(default)]
+    /// ID of its subnet. Required, because rules and members are for an address on its subnet.
     pub subnet_id: String,
     /// The address.
     pub ip_address: IpAddr,
@@ -138,9 +136,8 @@ pub struct FixedIp {
 /// A trunk, as its parent shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(serde::Serialize))]
-#[serde(default)]
 pub struct TrunkDetails {
-    /// Ports on it.
+    /// Ports on it. Required, because a server lacks the addresses of those that are not shown.
     pub sub_ports: Vec<SubPort>,
 }
 

@@ -3,7 +3,7 @@
 //! Which fields a server has depends on the microversion of the request, and on whether its cell
 //! answers.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use serde::Deserialize;
 
@@ -63,11 +63,11 @@ pub struct Metadata {
 }
 
 /// An address of a server.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(serde::Serialize))]
 pub struct Address {
-    /// The address.
-    pub addr: String,
+    /// The address. A server with one that is none cannot be read: it would have fewer addresses.
+    pub addr: IpAddr,
     /// `fixed` or `floating`; fixed if absent.
     #[serde(default, rename = "OS-EXT-IPS:type")]
     pub kind: String,

@@ -94,9 +94,10 @@ pub struct Listener {
     /// Pool that it forwards to.
     #[serde(default)]
     pub default_pool_id: Option<String>,
-    /// Headers that it inserts, such as `X-Forwarded-For: true`.
-    #[serde(default, deserialize_with = "texts")]
-    pub insert_headers: BTreeMap<String, String>,
+    /// Headers that it inserts, such as `X-Forwarded-For: true`. A map that is absent must not be
+    /// replaced.
+    #[serde(default, deserialize_with = "optional_texts")]
+    pub insert_headers: Option<BTreeMap<String, String>>,
     /// Creation.
     #[serde(default)]
     pub created_at: Option<String>,
@@ -128,16 +129,16 @@ fn no_limit() -> i64 {
 }
 
 /// Deserializes a map of texts. Numbers and booleans become their text.
-fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+fn optional_texts<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<BTreeMap<String, String>>, D::Error> {
     #[derive(Deserialize)]
     #[serde(transparent)]
     struct Text(#[serde(deserialize_with = "text")] String);
 
     let texts = BTreeMap::<String, Text>::deserialize(deserializer)?;
-    Ok(texts
-        .into_iter()
-        .map(|(name, Text(text))| (name, text))
-        .collect())
+    let texts = texts.into_iter().map(|(name, Text(text))| (name, text));
+    Ok(Some(texts.collect()))
 }
 
 /// A pool.
@@ -161,15 +162,15 @@ pub struct Pool {
     /// Its load balancer.
     #[serde(default)]
     pub loadbalancers: Vec<IdRef>,
-    /// Listeners that forward to it.
+    /// Listeners that forward to it. A pool that does not show them may serve any.
     #[serde(default)]
-    pub listeners: Vec<IdRef>,
+    pub listeners: Option<Vec<IdRef>>,
     /// Its health monitor, if it has one.
     #[serde(default)]
     pub healthmonitor_id: Option<String>,
-    /// Its members.
+    /// Its members. A pool that does not show them may have any.
     #[serde(default)]
-    pub members: Vec<IdRef>,
+    pub members: Option<Vec<IdRef>>,
     /// Tags, from 2.5.
     #[serde(default)]
     pub tags: Vec<String>,

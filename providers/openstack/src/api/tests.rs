@@ -169,7 +169,7 @@ fn what_is_not_needed_may_be_null_or_absent() {
             "tags": ["t"], "gateway_ip": null}),
         &["id"],
     );
-    check::<Port>(&port(), &["id", "device_id"]);
+    check::<Port>(&port(), &["id", "device_id", "status", "fixed_ips"]);
     check::<FloatingIp>(
         &json!({"id": "f", "floating_ip_address": "203.0.113.9", "port_id": "p", "description": "d",
             "port_details": null, "status": "DOWN"}),
@@ -274,6 +274,15 @@ fn odd_rows_are_read() {
     assert_eq!((flavor.id.as_deref(), flavor.original_name), (Some("7"), None));
     old["flavor"] = json!({});
     assert!(parse::<Server>(&old).flavor.unwrap().id.is_none());
+    // An address that is none would be lost, and equal ones are written alike.
+    let mut addresses = server();
+    addresses["addresses"]["net"][0]["addr"] = "2001:DB8:0::1".into();
+    let found = &parse::<Server>(&addresses).addresses.unwrap()["net"][0];
+    assert_eq!(found.addr.to_string(), "2001:db8::1");
+    for odd in ["", "10.0.0.256", "node-1"] {
+        addresses["addresses"]["net"][0]["addr"] = odd.into();
+        assert!(from_json::<Server>(addresses.clone()).is_err(), "{odd:?}");
+    }
     // Numbers and booleans where others have text.
     let mut number = rule();
     number["protocol"] = json!(6);
@@ -281,11 +290,18 @@ fn odd_rows_are_read() {
     assert_eq!(protocol.as_deref(), Some("6"));
     let mut headers = listener();
     headers["insert_headers"] = json!({"X-Forwarded-For": true});
-    assert_eq!(parse::<Listener>(&headers).insert_headers["X-Forwarded-For"], "true");
+    assert_eq!(parse::<Listener>(&headers).insert_headers.unwrap()["X-Forwarded-For"], "true");
     // A route or an address pair that cannot be sent back as it was must not be lost.
     let mut routes = router();
     routes["routes"] = json!([{"destination": "10.244.1.0/24"}]);
     assert!(from_json::<Router>(routes).is_err());
+    // Nor a port on a trunk that cannot be identified, or an address that is on no subnet.
+    let sub_ports = "/trunk_details/sub_ports";
+    for path in [sub_ports, "/trunk_details/sub_ports/0/port_id", "/fixed_ips/0/subnet_id"] {
+        let mut incomplete = port();
+        *incomplete.pointer_mut(path).unwrap() = Value::Null;
+        assert!(from_json::<Port>(incomplete).is_err(), "{path}");
+    }
     let mut pairs = port();
     pairs["allowed_address_pairs"] = json!([{"mac_address": "fa:16:3e:00:00:01"}]);
     assert!(from_json::<Port>(pairs).is_err());

@@ -9,7 +9,7 @@ use serde::{
 };
 use serde_json::Value;
 
-use crate::api::from_json;
+use crate::api::remove_nulls;
 
 /// A body with the requested value under a key, and `<key>_links` beside it.
 #[derive(Debug)]
@@ -19,15 +19,45 @@ pub(super) struct Unwrapped<T> {
     pub next: Option<String>,
 }
 
+/// A field that every object of an answer must have, although its type could do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RequiredField {
+    pub name: &'static str,
+    /// True if null is a value of the field, and not as good as absent.
+    pub may_be_null: bool,
+}
+
 /// Parses a body with one object. Without a key the whole body is the object.
 ///
 /// # Errors
-/// It is not JSON, was cut short, lacks the key, or has something else under it.
+/// It is not JSON, was cut short, lacks the key, or has something else under it; or the object lacks
+/// the required field.
 pub(super) fn unwrap_object<T: DeserializeOwned>(
     body: &[u8],
     key: &'static str,
+    required: Option<RequiredField>,
 ) -> Result<T, serde_json::Error> {
-    from_json(unwrap_envelope(body, key)?.value)
+    parse(&mut unwrap_envelope(body, key)?.value, required)
+}
+
+/// Parses an object, and removes its nulls. A null in place of an object is an error: something is
+/// there, and nothing is known about it.
+fn parse<T: DeserializeOwned>(
+    object: &mut Value,
+    required: Option<RequiredField>,
+) -> Result<T, serde_json::Error> {
+    if object.is_null() {
+        return Err(de::Error::custom("null in place of an object"));
+    }
+    if let Some(RequiredField { name, may_be_null }) = required
+        && object
+            .get(name)
+            .is_none_or(|field| field.is_null() && !may_be_null)
+    {
+        return Err(de::Error::missing_field(name));
+    }
+    remove_nulls(object);
+    T::deserialize(&*object)
 }
 
 /// A row that cannot be parsed, and why.
@@ -37,19 +67,20 @@ pub(super) struct BadRow {
     pub error: serde_json::Error,
 }
 
-/// Parses a body with a list of objects. An element that is null counts as none.
+/// Parses a body with a list of objects.
 ///
 /// # Errors
-/// As for one object. An object that cannot be parsed is an error in its place: it must not look
-/// deleted.
+/// As for one object. An object that cannot be parsed is an error in its place, and so is a null: it
+/// must not look deleted.
 pub(super) fn unwrap_list<T: DeserializeOwned>(
     body: &[u8],
     key: &'static str,
+    required: Option<RequiredField>,
 ) -> Result<Unwrapped<Vec<Result<T, BadRow>>>, serde_json::Error> {
     let Unwrapped { value, next } = unwrap_envelope::<Vec<Value>>(body, key)?;
     let mut objects = Vec::with_capacity(value.len());
-    for row in value.into_iter().filter(|row| !row.is_null()) {
-        objects.push(match from_json(row.clone()) {
+    for mut row in value {
+        objects.push(match parse(&mut row, required) {
             Ok(object) => Ok(object),
             Err(error) => Err(BadRow { row, error }),
         });
@@ -143,7 +174,8 @@ mod tests {
     use super::*;
 
     fn ids(body: &str) -> Result<(Vec<u32>, Option<String>), String> {
-        let list = unwrap_list::<u32>(body.as_bytes(), "ids").map_err(|error| error.to_string())?;
+        let list =
+            unwrap_list::<u32>(body.as_bytes(), "ids", None).map_err(|error| error.to_string())?;
         let rows: Result<_, _> = list.value.into_iter().collect();
         rows.map(|rows| (rows, list.next))
             .map_err(|bad: BadRow| bad.error.to_string())
@@ -162,12 +194,31 @@ mod tests {
 
     #[test]
     fn an_object_that_cannot_be_parsed_is_an_error_in_its_place() {
-        let list = unwrap_list::<u32>(br#"{"ids":[1,"two",null,3]}"#, "ids")
+        let list = unwrap_list::<u32>(br#"{"ids":[1,"two",null,3]}"#, "ids", None)
             .unwrap()
             .value;
-        assert_eq!(list.len(), 3, "null is none");
+        assert_eq!(list.len(), 4, "{list:?}");
         assert!(matches!(&list[1], Err(bad) if bad.row == "two"), "{list:?}");
-        assert!(matches!((&list[0], &list[2]), (Ok(1), Ok(3))), "{list:?}");
+        assert!(matches!(&list[2], Err(bad) if bad.row.is_null()), "{list:?}");
+        assert!(matches!((&list[0], &list[3]), (Ok(1), Ok(3))), "{list:?}");
+        // Not even if everything can be read.
+        let list = unwrap_list::<Value>(br#"{"ids":[null]}"#, "ids", None).unwrap();
+        assert!(list.value[0].is_err());
+    }
+
+    #[test]
+    fn an_object_without_a_required_field_cannot_be_parsed() {
+        let body = br#"{"ids":[{"tags":[]},{"tags":null},{}]}"#;
+        for (may_be_null, expected) in [(false, [true, false, false]), (true, [true, true, false])]
+        {
+            let required = Some(RequiredField { name: "tags", may_be_null });
+            let list = unwrap_list::<Value>(body, "ids", required).unwrap();
+            let is_read: Vec<bool> = list.value.iter().map(Result::is_ok).collect();
+            assert_eq!(is_read, expected);
+        }
+        let required = Some(RequiredField { name: "tags", may_be_null: false });
+        assert!(unwrap_object::<Value>(br#"{"id":{"tags":[]}}"#, "id", required).is_ok());
+        assert!(unwrap_object::<Value>(br#"{"id":{}}"#, "id", required).is_err());
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl<T> Rows<T> {
 /// A row that could not be read.
 #[derive(Clone)]
 pub struct UnreadableRow {
-    /// The row as it was answered.
+    /// The row as it was answered, without its nulls.
     pub(super) row: Value,
     /// What is wrong with it.
     pub(super) error: OpenStackError,
@@ -61,9 +61,10 @@ impl UnreadableRow {
         self.row.get(field)?.as_str()
     }
 
-    /// Returns true if the row has a field that is not null.
+    /// Returns true if the row may have a field that is not null: it has it, or nothing is known about
+    /// the row.
     pub fn shows(&self, field: &str) -> bool {
-        self.row.get(field).is_some_and(|value| !value.is_null())
+        !self.row.is_object() || self.row.get(field).is_some_and(|value| !value.is_null())
     }
 
     /// Returns true if a field may have this value: it has it, or is no text.

@@ -12,13 +12,13 @@ use tokio::{sync::SemaphorePermit, time::Instant};
 use url::{Url, form_urlencoded};
 
 use super::{
-    Call, Client, ErrorCause, ErrorClass, OpenStackError, Request, Service,
-    body::{self, BadRow, Unwrapped},
+    Call, Client, ErrorCause, ErrorClass, Microversion, OpenStackError, Request, Service,
+    body::{self, BadRow, RequiredField, Unwrapped},
     display_url::display_url,
     error::request_id,
     retry,
     rows::{Rows, UnreadableRow},
-    session::ScopedToken,
+    session::{ScopedToken, VersionedEndpoint},
 };
 
 /// A request with its method and body.
@@ -76,6 +76,10 @@ pub(super) struct ServiceResponse {
     call: Call,
     target: Arc<str>,
     response: Response<Bytes>,
+    /// Microversion of the request, if it went to Nova.
+    microversion: Option<Microversion>,
+    /// Field that each object of the answer must have.
+    required: Option<RequiredField>,
 }
 
 impl ServiceResponse {
@@ -104,7 +108,7 @@ impl ServiceResponse {
     /// # Errors
     /// [`ErrorCause::UnreliableResponse`].
     pub(super) fn object<T: DeserializeOwned>(&self) -> Result<T, OpenStackError> {
-        body::unwrap_object(self.response.body(), self.call.key())
+        body::unwrap_object(self.response.body(), self.call.key(), self.required)
             .map_err(|error| self.cannot_parse(&error))
     }
 
@@ -113,7 +117,7 @@ impl ServiceResponse {
     /// # Errors
     /// [`ErrorCause::UnreliableResponse`].
     pub(super) fn list<T: DeserializeOwned>(&self) -> Result<Unwrapped<Rows<T>>, OpenStackError> {
-        let list = body::unwrap_list(self.response.body(), self.call.key())
+        let list = body::unwrap_list(self.response.body(), self.call.key(), self.required)
             .map_err(|error| self.cannot_parse(&error))?;
         let mut rows = Rows {
             rows: Vec::with_capacity(list.value.len()),
@@ -291,6 +295,34 @@ impl Client {
         second.into_result(&renewed)
     }
 
+    /// Returns the field that each object of an answer must have.
+    ///
+    /// Without its tags, a load balancer or a listener that others share would seem to be nobody's, and
+    /// a change of the tags would remove those of others. An Octavia that has tags shows them, but in an
+    /// upgrade an older process of it may answer. A floating IP that does not show its port would seem
+    /// to be free, and a member that does not show its subnet would be created again.
+    fn required_field(&self, call: Call) -> Option<RequiredField> {
+        match call {
+            Call::MemberList => Some(RequiredField { name: "subnet_id", may_be_null: true }),
+            Call::FloatingIpList => Some(RequiredField { name: "port_id", may_be_null: true }),
+            Call::LoadBalancerList
+            | Call::LoadBalancerGet
+            | Call::LoadBalancerCreate
+            | Call::LoadBalancerUpdate
+            | Call::ListenerList
+            | Call::ListenerCreate
+            | Call::ListenerUpdate
+            | Call::PoolList
+            | Call::PoolCreate
+            | Call::PoolUpdate
+                if self.session.has_octavia_tags() =>
+            {
+                Some(RequiredField { name: "tags", may_be_null: false })
+            }
+            _ => None,
+        }
+    }
+
     /// Sends a request. If Nova does not support its microversion, as after a return to an older
     /// release, sends it once more with one that is discovered anew. Nova has not done anything then.
     async fn send_supported(
@@ -304,7 +336,9 @@ impl Client {
             return Ok(first);
         }
         tracing::info!("Nova does not support the microversion any more, discovering it again");
-        self.session.forget_microversion();
+        if let Some(rejected) = first.microversion {
+            self.session.forget_microversion(rejected);
+        }
         self.send(out, token).await
     }
 
@@ -314,7 +348,8 @@ impl Client {
         token: &ScopedToken,
     ) -> Result<ServiceResponse, OpenStackError> {
         let call = out.request.call;
-        let (base, headers) = self.session.endpoint_for(call, token).await?;
+        let VersionedEndpoint { base, headers, microversion } =
+            self.session.endpoint_for(call, token).await?;
         let url = out.url(&base)?;
         let target: Arc<str> = format!("{} {}", out.method, display_url(&url)).into();
         let http = out.http(&url, token, &headers)?;
@@ -325,7 +360,10 @@ impl Client {
             .is_ok_and(|response| response.status().as_u16() < 400);
         self.metrics.record_attempt(call, began, !succeeded);
         match sent {
-            Ok(response) => Ok(ServiceResponse { call, target, response }),
+            Ok(response) => {
+                let required = self.required_field(call);
+                Ok(ServiceResponse { call, target, response, microversion, required })
+            }
             Err(error) => {
                 Err(OpenStackError { call, target, cause: ErrorCause::NoResponse(Arc::new(error)) })
             }

@@ -67,8 +67,9 @@ pub struct ServerCache {
 struct CacheState {
     servers: HashMap<ServerTarget, Cached<Option<Arc<NovaServer>>>>,
     ports: HashMap<Arc<str>, Cached<Arc<ServerPorts>>>,
-    /// Servers whose single request failed, with the time. They are requested after the others, so
-    /// that a few that always fail do not keep others from being requested.
+    /// Servers whose single request failed, with the time. They are requested after the others, and
+    /// the one that failed last after those that failed before, so that a few that always fail do not
+    /// keep others from being requested.
     failed: HashMap<ServerTarget, Instant>,
     /// Names of flavors by ID, or `None` if the flavor does not exist or is hidden.
     flavors: HashMap<Arc<str>, Option<Arc<str>>>,
@@ -450,14 +451,15 @@ impl ServerCache {
         answers
     }
 
-    /// Sorts servers, those last whose last request failed.
-    fn failed_last(&self, targets: BTreeSet<ServerTarget>) -> impl Iterator<Item = ServerTarget> {
+    /// Sorts servers, those last whose last request failed. Of these, the one comes first whose failure
+    /// is longest ago, so that each has its turn.
+    fn failed_last(&self, targets: BTreeSet<ServerTarget>) -> Vec<ServerTarget> {
         let mut state = self.state.lock();
         state.failed.retain(|_, at| at.elapsed() < IDLE_TTL);
-        let (failed, others): (Vec<_>, Vec<_>) = targets
-            .into_iter()
-            .partition(|target| state.failed.contains_key(target));
-        others.into_iter().chain(failed)
+        let mut sorted: Vec<_> = targets.into_iter().collect();
+        // Servers that did not fail have no time, which sorts before any.
+        sorted.sort_by_key(|target| state.failed.get(target).copied());
+        sorted
     }
 
     /// Looks for servers in a complete listing, because nothing else proves that they do not exist:

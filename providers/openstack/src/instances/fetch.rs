@@ -43,6 +43,9 @@ pub(super) struct Listing {
     pub unknown_cell_ids: BTreeSet<String>,
     /// Servers whose rows cannot be read. They exist too.
     pub unreadable: Vec<UnreadableRow>,
+    /// True if servers of cells that do not answer are missing, because Nova has returned to a release
+    /// before microversion 2.69.
+    pub lacks_down_cells: bool,
 }
 
 impl Listing {
@@ -82,7 +85,7 @@ impl Fetch<'_> {
         let request = Request::new(Call::ServerList, &["servers", "detail"]);
         let listing = self.client.get_up_to(self.op, &request, max_rows).await?;
         Ok(match listing {
-            BoundedList::Complete(rows) => ServerListing::Complete(self.read_rows(rows)),
+            BoundedList::Complete(rows) => ServerListing::Complete(self.read_rows(rows).await?),
             BoundedList::TooLong(rows) => ServerListing::TooLong(rows.count()),
         })
     }
@@ -103,10 +106,11 @@ impl Fetch<'_> {
 
     async fn list_filtered(&self, query: &[(&str, &str)]) -> Result<Listing, OpenStackError> {
         let request = Request::new(Call::ServerList, &["servers", "detail"]).query(query);
-        Ok(self.read_rows(self.client.get_rows(self.op, &request).await?))
+        self.read_rows(self.client.get_rows(self.op, &request).await?)
+            .await
     }
 
-    fn read_rows(&self, list: Rows<Server>) -> Listing {
+    async fn read_rows(&self, list: Rows<Server>) -> Result<Listing, OpenStackError> {
         let mut servers = Vec::with_capacity(list.rows.len());
         let mut unknown_cell_ids = BTreeSet::new();
         for row in list.rows {
@@ -118,7 +122,14 @@ impl Fetch<'_> {
                 }
             }
         }
-        Listing { servers, unknown_cell_ids, unreadable: list.unreadable }
+        // Any page may have been answered in an older microversion, so it is looked at last.
+        let lacks_down_cells = self.client.session().has_lost_down_cells().await?;
+        Ok(Listing {
+            servers,
+            unknown_cell_ids,
+            unreadable: list.unreadable,
+            lacks_down_cells,
+        })
     }
 
     /// Requests a server by its ID.

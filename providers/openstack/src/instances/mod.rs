@@ -5,7 +5,9 @@
 //! The result is [`InstanceStatus::NotFound`] in two cases only. A server ID is not found if Nova
 //! answers a request for this server with its own 404 response. A Node without provider ID is not
 //! found if a complete list has no server with the Node's name as its name or host name, nor with the
-//! Node's system UUID as its ID, and every cell answered.
+//! Node's system UUID as its ID, and every cell answered. A Nova that has returned to a release before
+//! microversion 2.69 does not show whether every cell answered, so nothing is not found by its name.
+//! With a Nova that was older from the start, a list counts as it is.
 //!
 //! A server that is missing in a list is therefore requested by its ID. A server in a cell that
 //! does not answer is an error, and so is one whose provider ID names another region, which this

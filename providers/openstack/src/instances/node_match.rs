@@ -27,6 +27,8 @@ pub(super) struct NodeMatcher<'a> {
     unknown: &'a BTreeSet<String>,
     /// Servers whose rows cannot be read.
     unreadable: &'a [UnreadableRow],
+    /// True if servers of cells that do not answer are missing.
+    lacks_down_cells: bool,
 }
 
 impl<'a> NodeMatcher<'a> {
@@ -48,6 +50,7 @@ impl<'a> NodeMatcher<'a> {
             by_id: servers,
             unknown: &listing.unknown_cell_ids,
             unreadable: &listing.unreadable,
+            lacks_down_cells: listing.lacks_down_cells,
         }
     }
 
@@ -55,7 +58,8 @@ impl<'a> NodeMatcher<'a> {
     ///
     /// # Errors
     /// Returns an error if several servers match, if a row that cannot be read may be the server, or if
-    /// none matches while a cell does not answer and may hold one.
+    /// none matches while a cell does not answer and may hold one, or while Nova no longer shows
+    /// whether there is such a cell.
     pub(super) fn find(&self, name: &str, system_uuid: Option<&str>) -> ServerLookup {
         let mut unreadable = self.unreadable.iter();
         if unreadable.clone().any(|row| row.may_have("name", name)) {
@@ -84,6 +88,12 @@ impl<'a> NodeMatcher<'a> {
         if !self.unknown.is_empty() {
             return Err(CloudError::transient(format!(
                 "no server is called {name:?}, but a cell of Nova does not answer and may hold one"
+            )));
+        }
+        if self.lacks_down_cells {
+            return Err(CloudError::transient(format!(
+                "no server is called {name:?}, but Nova has returned to a release before microversion 2.69, whose \
+                 lists lack the servers of cells that do not answer; restart this process if it stays there"
             )));
         }
         Ok(None)

@@ -60,7 +60,7 @@ impl NovaServer {
                 networks.push(NetworkAddress {
                     network: network.clone(),
                     floating: address.is_floating(),
-                    address: address.addr.into(),
+                    address: address.addr.to_string().into(),
                 });
             }
         }
@@ -118,7 +118,7 @@ impl Flavor {
 pub struct NetworkAddress {
     /// Name of the network.
     pub network: Arc<str>,
-    /// The address.
+    /// The address in canonical form.
     pub address: Box<str>,
     /// True when it is a floating IP.
     pub floating: bool,

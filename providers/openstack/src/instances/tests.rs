@@ -1,9 +1,13 @@
 //! Nodes on the local cloud, in process and in virtual time.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
 use ccm_core::{
     k8s::AddressType,
     provider::{ErrorKind, PowerState},
 };
+use http::{Request, Response};
 use openstack_local::{
     nova::servers,
     server::{Fault, FaultKind, Settings as CloudSettings},
@@ -12,7 +16,13 @@ use openstack_local::{
 mod odd_answers;
 
 use super::*;
-use crate::test_fixture::{ProjectFixture, Server, op};
+use crate::{
+    client::{
+        Client, Transport, TransportError,
+        in_process::{self, InProcess},
+    },
+    test_fixture::{ProjectFixture, Server, op},
+};
 
 fn instances(stage: &ProjectFixture) -> NovaInstances {
     let settings = InstanceSettings { region: "RegionOne".into(), ..InstanceSettings::default() };
@@ -604,4 +614,100 @@ async fn servers_that_always_fail_do_not_keep_others_from_being_requested() {
     let found = |answer: &Result<_, _>| matches!(answer, Ok(InstanceStatus::Found { .. }));
     assert!(answers[..3].iter().all(Result::is_err), "{answers:?}");
     assert!(answers[3..].iter().all(found), "{answers:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_failed_once_is_requested_before_those_that_always_fail() {
+    let stage = ProjectFixture::new().await;
+    let mut made = servers(&stage, 4).await;
+    made.sort_by(|a, b| a.id.cmp(&b.id));
+    let instances = instances(&stage);
+    let fail = |servers: &[Server]| {
+        let slow = FaultKind::Body { code: 504, text: "<html>".into() };
+        stage.fail("/compute/v2.1/servers/detail", slow);
+        let broken = FaultKind::Status { code: 500, retry_after: None, message: None };
+        for server in servers {
+            stage.fail(&format!("/compute/v2.1/servers/{}", server.id), broken.clone());
+        }
+    };
+    fail(&made[3..]);
+    let once = power(&instances, [made[3].node()]).await;
+    assert!(once[0].is_err(), "{once:?}");
+    stage.clear_faults();
+    fail(&made[..3]);
+    let mut answers = Vec::new();
+    for _ in 0..6 {
+        answers = power(&instances, made.iter().map(Server::node)).await;
+    }
+    assert!(answers[..3].iter().all(Result::is_err), "{answers:?}");
+    assert!(answers[3].is_ok(), "{answers:?}");
+}
+
+/// As in an upgrade that is taken back while a cell does not answer.
+#[tokio::test(start_paused = true)]
+async fn a_nova_that_returns_to_an_old_release_proves_no_absence_by_name() {
+    let stage = ProjectFixture::new().await;
+    let made = servers(&stage, 2).await;
+    let nova = Arc::new(ReturningNova {
+        cloud: InProcess::new(&stage.cloud),
+        is_old: AtomicBool::new(false),
+    });
+    let client = Client::connect(&in_process::settings(&stage.cloud), nova.clone())
+        .await
+        .unwrap()
+        .with_limits(None);
+    let instances =
+        || NovaInstances::new(InstanceSettings::default(), ServerCache::new(client.clone()));
+    let nobody = || Arc::new(NodeView::named("nobody"));
+    let answers = power(&instances(), [nobody()]).await;
+    assert!(matches!(answers[0], Ok(InstanceStatus::NotFound)), "{answers:?}");
+    nova.is_old.store(true, Ordering::Relaxed);
+    for _ in 0..2 {
+        let nodes = [nobody(), made[0].new_node(), made[1].node()];
+        let answers = power(&instances(), nodes).await;
+        assert!(answers[0].is_err(), "{answers:?}");
+        assert!(answers[1..].iter().all(Result::is_ok), "{answers:?}");
+    }
+}
+
+/// The local cloud, whose Nova returns to the release before microversion 2.69.
+struct ReturningNova {
+    cloud: Arc<InProcess>,
+    is_old: AtomicBool,
+}
+
+#[async_trait]
+impl Transport for ReturningNova {
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+        let is_new = request
+            .headers()
+            .get("x-openstack-nova-api-version")
+            .is_some_and(|version| version != "2.47");
+        let answer = |status: u16, body: serde_json::Value| {
+            let body = Bytes::from(body.to_string());
+            Ok(Response::builder().status(status).body(body).unwrap())
+        };
+        if !self.is_old.load(Ordering::Relaxed) {
+            return self.cloud.send(request).await;
+        }
+        if is_new {
+            return answer(406, serde_json::json!({"computeFault": {"code": 406}}));
+        }
+        if request.uri().path() == "/compute/v2.1/" {
+            let version = serde_json::json!({"id": "v2.1", "status": "CURRENT", "version": "2.68",
+                "min_version": "2.1", "links": []});
+            return answer(200, serde_json::json!({ "version": version }));
+        }
+        self.cloud.send(request).await
+    }
+}
+
+/// Nothing would ever be known of it.
+#[tokio::test(start_paused = true)]
+async fn the_lists_of_a_nova_that_was_always_old_prove_absence() {
+    let stage =
+        ProjectFixture::with(CloudSettings { nova_minor: 60, ..CloudSettings::default() }).await;
+    servers(&stage, 2).await;
+    let answers = power(&instances(&stage), [Arc::new(NodeView::named("nobody"))]).await;
+    assert!(matches!(answers[0], Ok(InstanceStatus::NotFound)), "{answers:?}");
 }

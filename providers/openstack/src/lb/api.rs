@@ -1,6 +1,6 @@
 //! Requests for load balancers, one function each.
 
-use ccm_core::provider::Op;
+use ccm_core::provider::{CloudError, Op};
 use openstack_api::{
     neutron::{
         FloatingIpCreate, FloatingIpUpdate, PortUpdate, SecurityGroupCreate,
@@ -110,14 +110,23 @@ impl Api<'_> {
 
     /// Returns true if a load balancer belongs to this process's project. Administrators may also read
     /// those of other projects, which belong to other clusters even if the names are the same.
+    ///
+    /// # Errors
+    /// Returns an error if Octavia does not show the project.
     pub(super) async fn is_of_own_project(
         &self,
         load_balancer: &LoadBalancer,
-    ) -> Result<bool, OpenStackError> {
-        let project = self.client.session().project().await?;
-        Ok(project.as_deref().is_none_or(|own| {
-            load_balancer.project_id.is_empty() || *load_balancer.project_id == *own
-        }))
+    ) -> Result<bool, CloudError> {
+        let Some(own) = self.client.session().project().await? else {
+            return Ok(true);
+        };
+        if load_balancer.project_id.is_empty() {
+            return Err(CloudError::transient(format!(
+                "Octavia does not show the project of load balancer {}",
+                load_balancer.id
+            )));
+        }
+        Ok(*load_balancer.project_id == *own)
     }
 
     pub(super) async fn load_balancers(

@@ -1,5 +1,7 @@
 //! Features that the cloud's Octavia and its driver support.
 
+use crate::client::OctaviaVersion;
+
 /// Driver of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Driver {
@@ -96,7 +98,7 @@ impl Features {
     /// Returns the features that Octavia offers with a driver. `version` is the API version (major,
     /// minor).
     pub fn new(version: (u16, u16), driver: &Driver) -> Self {
-        let tags = version >= (2, 5);
+        let tags = OctaviaVersion(version.0, version.1) >= OctaviaVersion::TAGS;
         if driver.is_ovn() {
             return Self { version, tags, ..Self::NONE };
         }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ccm_core::{
     k8s::ServiceView,
-    provider::{CloudError, ErrorKind},
+    provider::{CloudError, ErrorKind, EventType},
 };
 use openstack_api::octavia::ProvisioningStatus;
 use tokio::time::Instant;
@@ -28,7 +28,8 @@ pub(super) struct LoadBalancerQuery<'a> {
     pub(super) id: Option<&'a str>,
     /// True when the Service was served before. Then an ID that does not exist is no error.
     pub(super) served: bool,
-    /// True when the Service is being deleted. Then an ID of another project is no error.
+    /// True when the Service is being deleted. Then an ID of another project is no error, and nothing
+    /// is found.
     pub(super) is_deletion: bool,
 }
 
@@ -87,7 +88,8 @@ pub(super) fn shown_addresses(service: &ServiceView) -> Vec<IpAddr> {
 }
 
 /// Finds a load balancer by its ID, or else by its name or legacy name. By name, load balancers
-/// that are being deleted are not found.
+/// that are being deleted are not found. A deletion never looks by name if the ID leads to another
+/// project: what has the name in this one is another cluster's.
 ///
 /// # Errors
 /// Returns an error if a Service that was never served names an ID that does not exist, if a Service
@@ -102,9 +104,11 @@ pub(super) async fn find_load_balancer(
                 if api.is_of_own_project(&found).await? {
                     return Ok(Some(found));
                 }
-                if !query.is_deletion {
-                    return Err(other_project_error(&found));
+                if query.is_deletion {
+                    report_other_project(api, &found);
+                    return Ok(None);
                 }
+                return Err(other_project_error(&found));
             }
             // The ID is out of date. For a Service that was never served, a user wrote the ID to
             // share a load balancer, which must exist.
@@ -143,6 +147,18 @@ fn other_project_error(load_balancer: &LoadBalancer) -> CloudError {
         load_balancer.project_id,
         annotations::LOAD_BALANCER_ID.key(),
     ))
+}
+
+/// Reports that the load balancer of a deleted Service stays, because it belongs to another project.
+fn report_other_project(api: Api<'_>, load_balancer: &LoadBalancer) {
+    let LoadBalancer { id, project_id, .. } = load_balancer;
+    let note = format!(
+        "load balancer {id}, which the Service names, belongs to project {project_id}, and not to the one of the \
+         credentials, and is not deleted"
+    );
+    tracing::warn!(load_balancer = id, project = project_id, "{note}");
+    api.op
+        .event(EventType::Warning, "LoadBalancerOfOtherProject", &note);
 }
 
 async fn find_by_name(api: Api<'_>, name: &str) -> Result<Vec<LoadBalancer>, OpenStackError> {
@@ -195,7 +211,7 @@ pub(super) async fn read_members(
         .collect();
     for pool in unread_pools {
         // The pool lists its members' IDs. Without any there is nothing to request.
-        let members = if pool.members.is_empty() {
+        let members = if pool.members.as_ref().is_some_and(Vec::is_empty) {
             Vec::new()
         } else {
             api.members(&pool.id).await?

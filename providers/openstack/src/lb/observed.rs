@@ -142,9 +142,10 @@ impl ObservedLoadBalancer {
         {
             return Some(pool);
         }
-        self.pools
-            .iter()
-            .find(|pool| pool.listeners.iter().any(|parent| parent.id == listener.id))
+        self.pools.iter().find(|pool| {
+            let mut listeners = pool.listeners.iter().flatten();
+            listeners.any(|parent| parent.id == listener.id)
+        })
     }
 
     /// Returns the members of a pool, or none if they were not read.
@@ -175,7 +176,9 @@ impl ObservedLoadBalancer {
     pub fn remove_listener(&mut self, id: &str) {
         self.listeners.retain(|listener| listener.id != id);
         for pool in &mut self.pools {
-            pool.listeners.retain(|listener| listener.id != id);
+            if let Some(listeners) = &mut pool.listeners {
+                listeners.retain(|listener| listener.id != id);
+            }
         }
     }
 }

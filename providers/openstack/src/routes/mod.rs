@@ -41,6 +41,10 @@ const FOREIGN_TTL: Duration = Duration::from_secs(300);
 /// Maximum number of addresses of former nodes that are recorded.
 const MAX_FORMER: usize = 20_000;
 
+/// Names of the extensions that routes can use.
+const EXTENSIONS: [&str; 4] =
+    ["extraroute", "extraroute-atomic", "allowed-address-pairs", "revision-if-match"];
+
 /// Extensions of the network service that routes can use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extensions {
@@ -56,7 +60,8 @@ impl Extensions {
     /// Requests the list of extensions. Returns `None` if routers do not support routes at all.
     ///
     /// # Errors
-    /// Returns Neutron's error.
+    /// Returns Neutron's error, or an error if an extension is missing while a row of the list cannot
+    /// be read, which may be this extension. Whole lists of routes would be replaced without it.
     pub async fn detect(client: &Client, op: &Op) -> Result<Option<Self>, OpenStackError> {
         let request = Request::new(Call::ExtensionList, &["extensions"]);
         let extensions: Rows<Extension> = client.get_rows(op, &request).await?;
@@ -66,14 +71,18 @@ impl Extensions {
             .map(|extension| extension.alias.as_str())
             .collect();
         let atomic = aliases.contains("extraroute-atomic");
-        if !atomic && !aliases.contains("extraroute") {
-            return Ok(None);
-        }
-        Ok(Some(Self {
+        let found = Self {
             atomic,
             address_pairs: aliases.contains("allowed-address-pairs"),
             if_match: aliases.contains("revision-if-match"),
-        }))
+        };
+        let has_routes = atomic || aliases.contains("extraroute");
+        let missing: Vec<&str> = EXTENSIONS
+            .into_iter()
+            .filter(|alias| !aliases.contains(alias))
+            .collect();
+        extensions.complete_for(|row| missing.iter().any(|alias| row.may_have("alias", alias)))?;
+        Ok(has_routes.then_some(found))
     }
 }
 

@@ -336,6 +336,28 @@ async fn routers_without_routes_offer_none() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_extension_that_may_be_in_an_unreadable_row_is_not_missing() {
+    let stage = stage(&[]).await;
+    let all = ["extraroute", "extraroute-atomic", "allowed-address-pairs", "revision-if-match"];
+    let row = |alias: &&str| serde_json::json!({ "alias": alias });
+    let answers = (0..=all.len()).map(|without| {
+        let mut rows: Vec<_> = all.iter().map(row).collect();
+        match rows.get_mut(without) {
+            Some(lost) => *lost = serde_json::Value::Null,
+            // Nothing is missing.
+            None => rows.push(serde_json::Value::Null),
+        }
+        (without, serde_json::json!({ "extensions": rows }).to_string())
+    });
+    for (without, text) in answers {
+        stage.fail("/network/v2.0/extensions", FaultKind::Body { code: 200, text });
+        let detected = Extensions::detect(&stage.client, &op()).await;
+        assert_eq!(detected.is_ok(), without == all.len(), "{without}: {detected:?}");
+        stage.clear_faults();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_port_that_cannot_be_changed_keeps_its_route_as_it_is() {
     let stage = stage(&[]).await;
     let (node, other) = (stage.server("a").await, stage.server("b").await);

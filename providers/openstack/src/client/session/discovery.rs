@@ -52,6 +52,8 @@ pub struct OctaviaVersion(pub u16, pub u16);
 impl OctaviaVersion {
     /// Every Octavia supports this one. It has no optional features.
     pub const BASE: Self = Self(2, 0);
+    /// Load balancers, listeners, pools and members have tags.
+    pub const TAGS: Self = Self(2, 5);
 }
 
 impl fmt::Display for OctaviaVersion {
@@ -64,6 +66,8 @@ impl fmt::Display for OctaviaVersion {
 #[derive(Default)]
 pub(super) struct DiscoveredVersions {
     compute: DiscoverOnce<Compute>,
+    /// The newest microversion that Nova has listed in this process's life.
+    newest_compute: Mutex<Option<Microversion>>,
     octavia: DiscoverOnce<OctaviaVersion>,
 }
 
@@ -90,9 +94,9 @@ impl<T> DiscoverOnce<T> {
         }
     }
 
-    /// Forgets the value, so that the next caller requests it again.
-    fn forget(&self) {
-        *self.cached.lock() = None;
+    /// Forgets the value if it `is_outdated`, so that the next caller requests it again.
+    fn forget_if(&self, is_outdated: impl FnOnce(&T) -> bool) {
+        self.cached.lock().take_if(|(_, value)| is_outdated(value));
     }
 
     async fn get<F>(
@@ -120,7 +124,7 @@ impl<T> DiscoverOnce<T> {
 #[derive(Debug)]
 pub(super) struct Compute {
     pub base: Url,
-    version: Microversion,
+    pub version: Microversion,
 }
 
 impl Compute {
@@ -174,6 +178,14 @@ impl Session {
         Ok(*version)
     }
 
+    /// Returns true if the newest version of Octavia's API, as far as it was discovered, has tags.
+    pub(in crate::client) fn has_octavia_tags(&self) -> bool {
+        let cached = self.versions.octavia.cached.lock();
+        cached
+            .as_ref()
+            .is_some_and(|(_, version)| **version >= OctaviaVersion::TAGS)
+    }
+
     async fn discover_octavia(&self, endpoint: &Url) -> Result<OctaviaVersion, OpenStackError> {
         let url = with_slash(&catalog::split(endpoint).0);
         let Some(versions) = self.document(Call::VersionList, &url).await? else {
@@ -201,9 +213,25 @@ impl Session {
             .await
     }
 
-    /// Forgets the microversion of requests to Nova, so that the next request discovers it again.
-    pub(in crate::client) fn forget_microversion(&self) {
-        self.versions.compute.forget();
+    /// Forgets the microversion of requests to Nova that was rejected, so that the next request
+    /// discovers it again. One that was discovered since stays.
+    pub(in crate::client) fn forget_microversion(&self, rejected: Microversion) {
+        self.versions
+            .compute
+            .forget_if(|compute| compute.version == rejected);
+    }
+
+    /// Returns true if lists of servers lack those of cells that are down, and had them earlier in
+    /// this process's life. Then a server that is not listed may exist. A Nova that was always too old
+    /// to list them is not meant: nothing else would ever be known of it.
+    ///
+    /// # Errors
+    /// Returns an error if Nova does not list its versions.
+    pub async fn has_lost_down_cells(&self) -> Result<bool, OpenStackError> {
+        let current = self.microversion().await?;
+        let newest = *self.versions.newest_compute.lock();
+        let had_them = newest.is_some_and(|newest| newest >= Microversion::DOWN_CELLS);
+        Ok(had_them && current < Microversion::DOWN_CELLS)
     }
 
     async fn discover_compute(&self, endpoint: &Url) -> Result<Compute, OpenStackError> {
@@ -217,6 +245,14 @@ impl Session {
         }
         let Some(versions) = self.document(Call::ComputeVersionGet, &url).await? else {
             let url = display_url(&url);
+            // The oldest version is assumed at the start only. Later it would show less of servers
+            // than was known of them.
+            if let Some(before) = *self.versions.newest_compute.lock() {
+                let message = format!(
+                    "{before} was used and may not be supported any more, and {url} may not be read"
+                );
+                return Err(version_error(Call::ComputeVersionGet, message));
+            }
             let version = Microversion::BASE;
             tracing::warn!(url, "Nova does not allow its versions to be listed, using {version}");
             return Ok(Compute { base, version });
@@ -239,6 +275,8 @@ impl Session {
             ));
         };
         let version = choose_microversion(found);
+        let mut newest = self.versions.newest_compute.lock();
+        *newest = (*newest).max(Some(version));
         Ok(Compute { base, version })
     }
 

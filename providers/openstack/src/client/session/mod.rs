@@ -104,7 +104,7 @@ pub struct TokenOwner {
     pub project_id: Option<Box<str>>,
     /// Name of the project.
     pub project_name: Option<Box<str>>,
-    /// Names of the roles in the project.
+    /// Names of the roles in the project, sorted.
     pub roles: Vec<Box<str>>,
     /// ID of the application credential that the token was made with.
     pub application_credential: Option<Box<str>>,
@@ -126,6 +126,15 @@ pub(super) struct ScopedToken {
     expires_at: Instant,
     /// URLs of the services, as they are in the catalog.
     endpoints: BTreeMap<Service, Result<Url, Arc<SessionError>>>,
+}
+
+/// Where a request goes.
+pub(super) struct VersionedEndpoint {
+    pub base: Url,
+    /// Headers that choose a version.
+    pub headers: HeaderMap,
+    /// The version that they choose, for Nova.
+    pub microversion: Option<Microversion>,
 }
 
 impl ScopedToken {
@@ -303,7 +312,7 @@ impl Session {
         &self,
         call: Call,
         token: &ScopedToken,
-    ) -> Result<(Url, HeaderMap), OpenStackError> {
+    ) -> Result<VersionedEndpoint, OpenStackError> {
         let endpoint = token
             .endpoint(call.service())
             .map_err(|error| OpenStackError::new(call, ErrorCause::Session(error)))?;
@@ -313,9 +322,17 @@ impl Session {
                     .compute(&endpoint)
                     .await
                     .map_err(|error| OpenStackError { call, ..error })?;
-                Ok((compute.base.clone(), compute.headers()))
+                Ok(VersionedEndpoint {
+                    base: compute.base.clone(),
+                    headers: compute.headers(),
+                    microversion: Some(compute.version),
+                })
             }
-            service => Ok((catalog::with_version(service, &endpoint), HeaderMap::new())),
+            service => Ok(VersionedEndpoint {
+                base: catalog::with_version(service, &endpoint),
+                headers: HeaderMap::new(),
+                microversion: None,
+            }),
         }
     }
 }

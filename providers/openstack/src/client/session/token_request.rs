@@ -44,7 +44,7 @@ impl Session {
             .await
             .map_err(|error| auth_error(&url, &error))?;
         let token = response.headers().get(SUBJECT_TOKEN).cloned();
-        let read = body::unwrap_object::<Token>(response.body(), Call::TokenCreate.key());
+        let read = body::unwrap_object::<Token>(response.body(), Call::TokenCreate.key(), None);
         // The parser's message is left out, because it quotes the response.
         let (Some(mut header), Ok(read)) = (token, read) else {
             let message =
@@ -198,16 +198,18 @@ fn has_admin_role(token: &Token) -> bool {
 fn token_owner(token: &Token, issued_at: Timestamp) -> TokenOwner {
     let project = token.project.as_ref();
     let credential = token.application_credential.as_ref();
+    let mut roles: Vec<Box<str>> = token
+        .roles
+        .iter()
+        .map(|role| role.name.as_str().into())
+        .collect();
+    roles.sort();
     TokenOwner {
         user_id: token.user.id.as_str().into(),
         user_name: token.user.name.as_str().into(),
         project_id: project.map(|project| project.id.as_str().into()),
         project_name: project.map(|project| project.name.as_str().into()),
-        roles: token
-            .roles
-            .iter()
-            .map(|role| role.name.as_str().into())
-            .collect(),
+        roles,
         application_credential: credential.map(|credential| credential.id.as_str().into()),
         password_expires_at: token.user.password_expires_at.as_deref().map(Into::into),
         issued_at,

@@ -12,6 +12,8 @@ fn version(id: &str, newest: &str) -> Value {
 struct Nova {
     at: &'static str,
     newest: Mutex<&'static str>,
+    /// True if nobody may read the versions.
+    hides_versions: Mutex<bool>,
     asked: Mutex<Vec<String>>,
 }
 
@@ -47,6 +49,9 @@ impl Transport for Nova {
             let fault = json!({"computeFault": {"code": 406, "message": message}});
             return Ok(answer(406, fault.to_string()));
         }
+        if path.ends_with('/') && *self.hides_versions.lock() {
+            return Ok(answer(403, "<html>no</html>"));
+        }
         Ok(match path {
             "/compute/v2.1/servers/1"
             | "/compute/v2.1/project/servers/1"
@@ -65,7 +70,12 @@ impl Transport for Nova {
 }
 
 async fn asked(at: &'static str, newest: &'static str) -> (String, Microversion, Vec<String>) {
-    let nova = Arc::new(Nova { at, newest: Mutex::new(newest), asked: Mutex::default() });
+    let nova = Arc::new(Nova {
+        at,
+        newest: Mutex::new(newest),
+        hides_versions: Mutex::default(),
+        asked: Mutex::default(),
+    });
     let local = cloud();
     let client = Client::connect(&settings(&local), nova.clone())
         .await
@@ -129,6 +139,7 @@ async fn a_nova_without_versions_is_an_error() {
     let nova = Arc::new(Nova {
         at: "https://cloud.test/elsewhere",
         newest: Mutex::new("2.96"),
+        hides_versions: Mutex::default(),
         asked: Mutex::default(),
     });
     let local = cloud();
@@ -146,6 +157,7 @@ async fn a_nova_that_returns_to_an_older_release_is_asked_again_for_its_versions
     let nova = Arc::new(Nova {
         at: "https://cloud.test/compute/v2.1",
         newest: Mutex::new("2.96"),
+        hides_versions: Mutex::default(),
         asked: Mutex::default(),
     });
     let local = cloud();
@@ -167,5 +179,70 @@ async fn a_nova_that_returns_to_an_older_release_is_asked_again_for_its_versions
         let found: String = client.get(&op(), &request).await.unwrap();
         assert_eq!(found, headers, "{newest}");
         assert_eq!(*nova.asked.lock(), requests, "{newest}");
+    }
+}
+
+/// Connects to a Nova with this newest microversion.
+async fn nova(newest: &'static str) -> (Arc<Nova>, Client) {
+    let nova = Arc::new(Nova {
+        at: "https://cloud.test/compute/v2.1",
+        newest: Mutex::new(newest),
+        hides_versions: Mutex::default(),
+        asked: Mutex::default(),
+    });
+    let client = Client::connect(&settings(&cloud()), nova.clone())
+        .await
+        .unwrap();
+    (nova, client)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejected_microversion_is_not_replaced_by_the_oldest_one_unseen() {
+    let (nova, client) = nova("2.96").await;
+    let request = Request::new(Call::ServerGet, &["servers", "1"]);
+    client.get::<String>(&op(), &request).await.unwrap();
+    *nova.newest.lock() = "2.79";
+    *nova.hides_versions.lock() = true;
+    for _ in 0..2 {
+        let error = client.get::<String>(&op(), &request).await.unwrap_err();
+        assert!(!error.is_not_found() && chain(&error).contains("2.90"), "{error}");
+    }
+    // Nothing of that was kept.
+    *nova.hides_versions.lock() = false;
+    let found: String = client.get(&op(), &request).await.unwrap();
+    assert_eq!(found, "compute 2.69|2.69");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_microversion_that_was_rejected_is_forgotten() {
+    let (nova, client) = nova("2.96").await;
+    let request = Request::new(Call::ServerGet, &["servers", "1"]);
+    client.get::<String>(&op(), &request).await.unwrap();
+    nova.asked.lock().clear();
+    // Another request was rejected, and the version was discovered again since.
+    client.session().forget_microversion(Microversion(2, 69));
+    client.get::<String>(&op(), &request).await.unwrap();
+    assert_eq!(*nova.asked.lock(), ["/compute/v2.1/servers/1"]);
+    client.session().forget_microversion(Microversion(2, 90));
+    client.get::<String>(&op(), &request).await.unwrap();
+    assert_eq!(nova.asked.lock().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_have_lost_cells_that_are_down_only_if_they_had_them() {
+    for (before, after, has_lost) in [
+        ("2.96", "2.68", true),
+        ("2.69", "2.47", true),
+        ("2.96", "2.69", false),
+        ("2.68", "2.40", false),
+    ] {
+        let (nova, client) = nova(before).await;
+        let request = Request::new(Call::ServerGet, &["servers", "1"]);
+        client.get::<String>(&op(), &request).await.unwrap();
+        assert!(!client.session().has_lost_down_cells().await.unwrap(), "{before}");
+        *nova.newest.lock() = after;
+        client.get::<String>(&op(), &request).await.unwrap();
+        let lost = client.session().has_lost_down_cells().await.unwrap();
+        assert_eq!(lost, has_lost, "{before} {after}");
     }
 }

@@ -108,13 +108,16 @@ async fn a_row_that_cannot_be_read_costs_that_row_and_is_never_missing() {
     let request = Request::new(Call::NetworkList, &["networks"]);
     let found: Rows<Network> = client.get_rows(&op(), &request).await.unwrap();
     let ids: Vec<&str> = found.rows.iter().map(|network| &*network.id).collect();
-    assert_eq!((ids, found.unreadable.len()), (vec!["1", "2"], 2));
-    let [odd, text] = &found.unreadable[..] else {
+    assert_eq!((ids, found.unreadable.len()), (vec!["1", "2"], 3));
+    let [odd, null, text] = &found.unreadable[..] else {
         unreachable!()
     };
     assert_eq!((odd.text("id"), odd.text("subnets")), (Some("odd"), Some("none")));
     assert!(odd.may_have("name", "strange") && !odd.may_have("name", "other"));
-    assert!(text.may_have("name", "anything"), "nothing is known about it");
+    for unknown in [null, text] {
+        assert!(unknown.may_have("name", "anything"), "nothing is known about it");
+        assert!(unknown.shows("name"), "{unknown:?}");
+    }
     // Whoever needs all rows gets an error that names the row.
     let error = client
         .get_all::<Network>(&op(), &request)

@@ -75,14 +75,17 @@ fn update_insert_headers(
 ) {
     let speaks_http =
         matches!(desired.protocol, ListenerProtocol::Http | ListenerProtocol::TerminatedHttps);
-    let is_on = observed
-        .insert_headers
+    // A listener that does not show its headers may have others, which an update would remove.
+    let Some(headers) = &observed.insert_headers else {
+        return;
+    };
+    let is_on = headers
         .get(FORWARDED_FOR)
         .is_some_and(|value| value == "true");
     if !speaks_http || is_on == desired.forwarded_for {
         return;
     }
-    let mut headers = observed.insert_headers.clone();
+    let mut headers = headers.clone();
     if desired.forwarded_for {
         headers.insert(FORWARDED_FOR.into(), "true".into());
     } else {

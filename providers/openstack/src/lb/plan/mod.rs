@@ -507,7 +507,7 @@ fn plan_listener_deletion(
 ) -> Vec<PlannedAction> {
     let mut actions = Vec::new();
     if let Some(pool) = observed.pool_of(listener)
-        && pool.listeners.iter().all(|parent| parent.id == listener.id)
+        && !serves_another_listener(observed, pool, listener)
     {
         let delete_pool = ActionKind::DeletePool(pool.id.clone());
         actions.push(PlannedAction::new(delete_pool, &*pool.name, reason));
@@ -530,8 +530,26 @@ fn plan_unused_pools(input: &PlanInput<'_>) -> Vec<PlannedAction> {
     actions
 }
 
+/// Returns true if a pool serves another listener than this one.
+fn serves_another_listener(
+    observed: &ObservedLoadBalancer,
+    pool: &Pool,
+    listener: &Listener,
+) -> bool {
+    let mut parents = pool.listeners.iter().flatten();
+    let mut others = observed
+        .listeners
+        .iter()
+        .filter(|other| other.id != listener.id);
+    parents.any(|parent| parent.id != listener.id)
+        || others.any(|other| other.default_pool_id.as_deref() == Some(&*pool.id))
+}
+
+/// Returns true if a pool serves a listener, or does not show whether it does.
 fn serves_listener(observed: &ObservedLoadBalancer, pool: &Pool) -> bool {
-    !pool.listeners.is_empty()
+    pool.listeners
+        .as_ref()
+        .is_none_or(|listeners| !listeners.is_empty())
         || observed
             .listeners
             .iter()

@@ -25,7 +25,7 @@ fn listener(id: &str, protocol: &str, port: u16, tags: &[&str]) -> Listener {
     let body = json!({
         "id": id, "name": format!("listener_0_{NAME}"), "provisioning_status": "ACTIVE", "operating_status": "ONLINE",
         "protocol": protocol, "protocol_port": port, "tags": tags, "default_pool_id": format!("pool-{id}"),
-        "allowed_cidrs": ["0.0.0.0/0"],
+        "allowed_cidrs": ["0.0.0.0/0"], "insert_headers": {},
     });
     serde_json::from_value(body).unwrap()
 }
@@ -313,13 +313,17 @@ fn another_protocol_on_the_same_port_needs_the_old_listener_gone_first() {
 fn tags_and_headers_of_others_stay_on_a_listener() {
     let mut there = seen(&[("a", "HTTP", 80)]);
     there.listeners[0].tags = vec!["team".into(), NAME.into()];
-    there.listeners[0].insert_headers = [("X-Forwarded-Port".into(), "true".into())].into();
+    there.listeners[0].insert_headers = Some([("X-Forwarded-Port".into(), "true".into())].into());
     let steps = Case::new(&there, &wanted(&[80], &[("x-forwarded-for", "true")]))
         .plan()
         .unwrap();
     let headers =
         json!({"insert_headers": {"X-Forwarded-For": "true", "X-Forwarded-Port": "true"}});
     assert_eq!(steps.iter().map(body).collect::<Vec<_>>(), [headers]);
+    // Headers that are not shown may be others', too.
+    there.listeners[0].insert_headers = None;
+    let web = wanted(&[80], &[("x-forwarded-for", "true")]);
+    assert_eq!(plan_of(&there, &web), [""; 0]);
     let mut shared = seen(&[("a", "TCP", 80)]);
     shared.listeners[0].tags = vec!["team".into()];
     let error = Case::new(&shared, &wanted(&[80], &[])).plan().unwrap_err();
@@ -555,10 +559,32 @@ fn a_balancer_is_shared_within_limits() {
 fn pools_that_serve_nothing_go_if_they_are_called_as_ours() {
     let mut there = seen(&[("a", "TCP", 80)]);
     let mut orphan = pool("x", "TCP");
-    (orphan.id, orphan.listeners) = ("orphan".into(), Vec::new());
+    (orphan.id, orphan.listeners) = ("orphan".into(), Some(Vec::new()));
     let foreign = Pool { name: "mine".into(), id: "foreign".into(), ..orphan.clone() };
     there.pools.extend([orphan, foreign]);
     assert_eq!(plan_of(&there, &wanted(&[80], &[])), ["pool_delete orphan"]);
+    // One that does not show its listeners may serve any.
+    there.pools[1].listeners = None;
+    assert_eq!(plan_of(&there, &wanted(&[80], &[])), [""; 0]);
+}
+
+#[test]
+fn a_pool_that_another_listener_forwards_to_stays_when_its_listeners_are_not_shown() {
+    for (shared, deletions) in [(false, 2), (true, 1)] {
+        let mut there = seen(&[("a", "TCP", 80), ("b", "TCP", 81)]);
+        there.pools.remove(1);
+        there.pools[0].listeners = None;
+        if shared {
+            there.listeners[1].default_pool_id = Some("pool-a".into());
+            there.listeners[1].tags = vec![OTHER.into()];
+        } else {
+            there.listeners.remove(1);
+        }
+        let ownership = Case::new(&there, &wanted(&[80], &[])).side(|side| side.ownership.clone());
+        let steps = plan_removal_from_shared(&there, &ownership, true, |_| true);
+        let deleted = steps.iter().filter(|step| short(step).contains("delete"));
+        assert_eq!(deleted.count(), deletions, "{steps:?}");
+    }
 }
 
 #[test]

@@ -269,6 +269,11 @@ async fn a_namesake_in_another_project_is_not_ours() {
         .await
         .unwrap();
     assert_eq!(owned.len(), 1, "{owned:?}");
+    // Nor is one that has the name in the own project meant by the ID.
+    let both = rig.everything();
+    rig.remove(&copy).await;
+    assert_eq!(rig.everything(), both);
+    assert_eq!(rig.reasons(), ["LoadBalancerOfOtherProject"; 2]);
     rig.remove(&fresh).await;
     assert_eq!(rig.the_lb(), before);
 }

@@ -41,7 +41,8 @@ fn pairs(of: &[(&str, &str)]) -> Vec<(String, String)> {
 #[async_trait]
 impl LoadBalancerCloud for OpenStackAdapter {
     async fn load_balancers(&self) -> anyhow::Result<Vec<CloudLoadBalancer>> {
-        let names = self.names();
+        let mut names = self.names();
+        names.extend(self.six().await?);
         let shown = |state: &CloudState| {
             let balancers = state.octavia.load_balancers.iter().map(|row| &row.body);
             balancers
