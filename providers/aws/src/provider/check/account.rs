@@ -1,4 +1,4 @@
-//! Account, region and VPC.
+//! Cloud config, account, region and VPC.
 
 use std::collections::BTreeSet;
 
@@ -19,6 +19,14 @@ use crate::{
 const VPC_NOT_FOUND: &str = "InvalidVpcID.NotFound";
 
 impl Checks<'_> {
+    /// Reports keys of the cloud config that have no effect, or another one than they say.
+    pub(super) fn check_config(&mut self) {
+        let settings = self.scope.settings.clone();
+        for warning in &settings.warnings {
+            self.add(AwsFinding::ConfigIgnored.about(&*warning.location, warning.to_string()));
+        }
+    }
+
     /// Compares the region with the zones in the provider IDs of the Nodes.
     pub(super) fn check_region(&mut self) {
         let region = self.scope.region.clone();

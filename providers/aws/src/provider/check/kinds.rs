@@ -34,7 +34,10 @@ ccm_core::finding_kinds! {
             "whatever needs OBJECT does not work"
             "allow OBJECT in the IAM policy of the manager (docs/providers/aws.md)";
 
-        // Account and region.
+        // Cloud config, account and region.
+        ConfigIgnored: Warning Cloud
+            "this part of the cloud config has no effect"
+            "correct or remove OBJECT in the cloud config";
         VpcUnknown: Error Cloud
             "no load balancer can be created, and no route"
             "check VPC and Region in the cloud config, and that the credentials are of the account of OBJECT";

@@ -66,6 +66,7 @@ impl<'a> Checks<'a> {
 
     /// Makes all checks, one after another, because a person waits for them and not a controller.
     pub(super) async fn run(mut self) -> Vec<Finding> {
+        self.check_config();
         self.check_region();
         self.check_account().await;
         if self.is_rejected {

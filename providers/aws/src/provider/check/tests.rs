@@ -133,7 +133,7 @@ fn first_instance(fixture: &Fixture) -> String {
 const ROWS: &[Row] = &[
     // The provider cannot be created.
     (
-        |f| f.config += "\nRegoin = x",
+        |f| f.config = format!("Region = us/west\nKubernetesClusterID = {CLUSTER}"),
         "ConfigInvalid",
         Severity::Error,
         |_| String::new(),
@@ -237,6 +237,13 @@ const ROWS: &[Row] = &[
         "allow ec2:ModifyInstanceAttribute",
     ),
     // Account and region.
+    (
+        |f| f.config += "\nRegoin = x",
+        "ConfigIgnored",
+        Severity::Warning,
+        |_| "[Global] Regoin".to_owned(),
+        "correct or remove [Global] Regoin",
+    ),
     (
         wrong_account,
         "VpcUnknown",

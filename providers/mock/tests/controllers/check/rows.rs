@@ -203,6 +203,7 @@ const WITH_FLAGS: [(&[&str], Expected<'static>); 3] = [
             CONTROLLERS,
             CIDR,
             "--secure-port=0",
+            "--leader-elect=true",
             "--enable-leader-migration",
             "--leader-migration-config=/nonexistent",
         ],
@@ -234,12 +235,14 @@ const WITH_FAULTS: [(Operation, FaultError, &[Expected<'static>]); 5] = [
         Operation::DescribeInstances,
         FaultError::PermissionDenied,
         &[
+            // The errors differ, because each names its instance.
             Expected(
                 "InstanceQueryFailed",
                 Severity::Error,
-                "n1, n2",
+                "n1",
                 "check credentials and endpoint",
             ),
+            Expected("InstanceQueryFailed", Severity::Error, "n2", "the provider ID of n2"),
             Expected("FaultSet", Severity::Warning, "describe_instances", "replace the faults"),
         ],
     ),
