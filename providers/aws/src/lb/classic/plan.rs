@@ -18,7 +18,7 @@ use crate::{
             SetClassicListenerPolicies, SetClassicSecurityGroups,
         },
     },
-    lb::classic::model::DesiredClassic,
+    lb::classic::model::{DEFAULT_IDLE_TIMEOUT, DesiredClassic},
     ownership_tags::{Cluster, SERVICE_TAG},
 };
 
@@ -26,9 +26,6 @@ use crate::{
 pub(super) const PROXY_POLICY: &str = "k8s-proxyprotocol-enabled";
 /// Upstream's prefix of the names of TLS policies.
 const TLS_POLICY_PREFIX: &str = "k8s-SSLNegotiationPolicy-";
-
-/// Seconds after which AWS closes an idle connection of a new load balancer.
-const DEFAULT_IDLE_TIMEOUT: u32 = 60;
 
 /// An existing classic load balancer.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -28,7 +28,7 @@ use crate::{
     },
     config::{AnnotationDialect, Settings},
     lb::{
-        classic::model::{ClassicGroups, ClassicReading, DesiredClassic},
+        classic::model::{ClassicGroups, ClassicReading, DEFAULT_IDLE_TIMEOUT, DesiredClassic},
         model::ServiceKey,
         names,
     },
@@ -40,8 +40,6 @@ const DRAINING_TIMEOUT: &str = "connection-draining-timeout";
 const IDLE_TIMEOUT: &str = "connection-idle-timeout";
 const EMIT_INTERVAL: &str = "access-log-emit-interval";
 
-/// Seconds after which AWS closes an idle connection, unless the Service says otherwise.
-const DEFAULT_IDLE_TIMEOUT: u32 = 60;
 /// Upstream's health check of classic load balancers: interval and timeout in seconds, and the
 /// thresholds for a healthy and an unhealthy instance.
 const DEFAULT_CHECK: (u32, u32, u32, u32) = (10, 5, 2, 6);
