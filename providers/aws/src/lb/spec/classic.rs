@@ -207,11 +207,10 @@ fn read_listener(
         .first()
         .filter(|_| tls.is_for_all_ports || tls.ports.iter().any(|entry| is_named(entry)));
     let (protocol, instance_protocol) = match (certificate, backend) {
-        (Some(_), "") => ("SSL", "TCP"),
         (Some(_), "https") => ("HTTPS", "HTTPS"),
         (Some(_), "http") => ("HTTPS", "HTTP"),
         (Some(_), "ssl") => ("SSL", "SSL"),
-        (Some(_), "tcp") => ("SSL", "TCP"),
+        (Some(_), "" | "tcp") => ("SSL", "TCP"),
         (Some(_), other) => {
             let message =
                 format!("Invalid backend protocol {other}: expected http, https, ssl or tcp");
