@@ -63,8 +63,11 @@ pub(in crate::lb) struct ClassicLoadBalancers {
     detached: Mutex<HashMap<Box<str>, BTreeSet<SecurityGroupId>>>,
     /// Instances that this process has registered, by the name of the load balancer, with the time.
     /// Reads may not show them for a while.
-    registered: Mutex<HashMap<Box<str>, (Instant, BTreeSet<InstanceId>)>>,
+    registered: Mutex<HashMap<Box<str>, RegisteredInstances>>,
 }
+
+/// Instances, and when they were registered.
+type RegisteredInstances = (Instant, BTreeSet<InstanceId>);
 
 /// A desired state and the load balancer that it was applied to.
 #[derive(Clone, Debug)]

@@ -13,6 +13,9 @@ use crate::{
     lb::model::{ServiceKey, SubnetChoice},
 };
 
+/// Seconds after which AWS closes an idle connection, unless the Service says otherwise.
+pub(in crate::lb) const DEFAULT_IDLE_TIMEOUT: u32 = 60;
+
 /// A desired classic load balancer. Two equal values need no request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DesiredClassic {

@@ -18,7 +18,7 @@ use crate::{
             SetClassicListenerPolicies, SetClassicSecurityGroups,
         },
     },
-    lb::classic::model::DesiredClassic,
+    lb::classic::model::{DEFAULT_IDLE_TIMEOUT, DesiredClassic},
     ownership_tags::{Cluster, SERVICE_TAG},
 };
 
@@ -26,9 +26,6 @@ use crate::{
 pub(super) const PROXY_POLICY: &str = "k8s-proxyprotocol-enabled";
 /// Upstream's prefix of the names of TLS policies.
 const TLS_POLICY_PREFIX: &str = "k8s-SSLNegotiationPolicy-";
-
-/// Seconds after which AWS closes an idle connection of a new load balancer.
-const DEFAULT_IDLE_TIMEOUT: u32 = 60;
 
 /// An existing classic load balancer.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -409,14 +406,14 @@ fn different_attributes(
     let log = observed.access_log.clone().unwrap_or_default();
     let draining = observed.draining.clone().unwrap_or_default();
     let is_log_different = |desired: &ClassicAccessLog| {
-        let settings = differs(desired.interval, log.interval)
-            || differs(desired.bucket.as_deref(), log.bucket.as_deref())
-            || differs(desired.prefix.as_deref(), log.prefix.as_deref());
+        let settings = differs(desired.interval.as_ref(), log.interval.as_ref())
+            || differs(desired.bucket.as_ref(), log.bucket.as_ref())
+            || differs(desired.prefix.as_ref(), log.prefix.as_ref());
         desired.enabled != log.enabled || (desired.enabled && settings)
     };
     let is_draining_different = |desired: &ClassicDraining| {
         desired.enabled != draining.enabled
-            || (desired.enabled && differs(desired.timeout, draining.timeout))
+            || (desired.enabled && differs(desired.timeout.as_ref(), draining.timeout.as_ref()))
     };
     let idle_timeout = observed.idle_timeout.unwrap_or(DEFAULT_IDLE_TIMEOUT);
     let cross_zone = observed.cross_zone.unwrap_or_default();
@@ -428,7 +425,7 @@ fn different_attributes(
     }
 }
 
-fn differs<T: PartialEq>(desired: Option<T>, observed: Option<T>) -> bool {
+fn differs<T: PartialEq>(desired: Option<&T>, observed: Option<&T>) -> bool {
     desired.is_some() && desired != observed
 }
 

@@ -353,16 +353,13 @@ impl SecurityGroupManager {
         };
         let reason = format!("instances of {} must admit it", request.name);
         for id in grants(&rules.groups, &rules.source, &rules.needed).into_keys() {
-            let grant = || RuleChange {
-                grant: vec![all_traffic(&rules.source)],
-                ..RuleChange::default()
-            };
             self.cache
                 .update_rules(op, &id, &reason, |group| {
-                    if references(group, &rules.source).is_empty() {
-                        grant()
-                    } else {
-                        RuleChange::default()
+                    let is_admitted = !references(group, &rules.source).is_empty();
+                    let missing = (!is_admitted).then(|| all_traffic(&rules.source));
+                    RuleChange {
+                        grant: missing.into_iter().collect(),
+                        ..RuleChange::default()
                     }
                 })
                 .await?;

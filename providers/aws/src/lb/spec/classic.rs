@@ -28,7 +28,7 @@ use crate::{
     },
     config::{AnnotationDialect, Settings},
     lb::{
-        classic::model::{ClassicGroups, ClassicReading, DesiredClassic},
+        classic::model::{ClassicGroups, ClassicReading, DEFAULT_IDLE_TIMEOUT, DesiredClassic},
         model::ServiceKey,
         names,
     },
@@ -40,8 +40,6 @@ const DRAINING_TIMEOUT: &str = "connection-draining-timeout";
 const IDLE_TIMEOUT: &str = "connection-idle-timeout";
 const EMIT_INTERVAL: &str = "access-log-emit-interval";
 
-/// Seconds after which AWS closes an idle connection, unless the Service says otherwise.
-const DEFAULT_IDLE_TIMEOUT: u32 = 60;
 /// Upstream's health check of classic load balancers: interval and timeout in seconds, and the
 /// thresholds for a healthy and an unhealthy instance.
 const DEFAULT_CHECK: (u32, u32, u32, u32) = (10, 5, 2, 6);
@@ -209,11 +207,10 @@ fn read_listener(
         .first()
         .filter(|_| tls.is_for_all_ports || tls.ports.iter().any(|entry| is_named(entry)));
     let (protocol, instance_protocol) = match (certificate, backend) {
-        (Some(_), "") => ("SSL", "TCP"),
         (Some(_), "https") => ("HTTPS", "HTTPS"),
         (Some(_), "http") => ("HTTPS", "HTTP"),
         (Some(_), "ssl") => ("SSL", "SSL"),
-        (Some(_), "tcp") => ("SSL", "TCP"),
+        (Some(_), "" | "tcp") => ("SSL", "TCP"),
         (Some(_), other) => {
             let message =
                 format!("Invalid backend protocol {other}: expected http, https, ssl or tcp");

@@ -153,7 +153,8 @@ pub(in crate::lb) static TYPE: AnnotationKey<Box<str>> = text(General, "type")
     .default("`DefaultLoadBalancerType` of cloud.conf; a classic load balancer without that")
     .effect(
         "`nlb`: a Network Load Balancer. `external`, `nlb-ip`: the AWS load balancer controller's, served here only with \
-         `ClaimExternalLoadBalancers`. Anything else: refused. Cannot be changed later.",
+         `ClaimExternalLoadBalancers`. Anything else: a classic load balancer in the dialect `upstream`, refused in `extended`. \
+         Cannot be changed later.",
     )
     .upstream("the same; any other text means a classic load balancer")
     .errors(&[
@@ -206,7 +207,8 @@ pub(in crate::lb) static TAGS: AnnotationKey<Pairs> = key_values(General, "addit
     )
     .effect(
         "Tags of the load balancer, its listeners, target groups and managed security group. The tags of cluster and \
-         Service cannot be set with it.",
+         Service cannot be set with it. A classic load balancer also gets them later, in both dialects, and keeps those that \
+         are taken out.",
     )
     .errors(&["tag \"k\" is not possible in AWS: …"]);
 
@@ -248,7 +250,7 @@ pub(in crate::lb) static IP_ADDRESS_TYPE: AnnotationKey<IpAddressType> = Annotat
 pub(in crate::lb) static SUBNETS: AnnotationKey<Vec<Box<str>>> = list(Addresses, "subnets")
     .default("one per zone, by tags; what a load balancer has, it keeps")
     .upstream("count when the load balancer is made, and have no effect later")
-    .effect("Subnets, by ID or tag `Name`.")
+    .effect("Subnets, by ID or tag `Name`. Those of a classic load balancer follow the annotation, or the tags, as long as it exists.")
     .errors(&["unable to resolve empty subnet slice", "expected to find n, but found m subnets"]);
 
 pub(in crate::lb) static ALLOCATIONS: AnnotationKey<Vec<AllocationId>> =
@@ -391,7 +393,8 @@ pub(in crate::lb) static TLS_POLICY: AnnotationKey<Box<str>> =
 
 pub(in crate::lb) static BACKEND_PROTOCOL: AnnotationKey<Box<str>> =
     text(Listeners, "backend-protocol").default("TCP").effect(
-        "`ssl`: targets of TLS listeners are spoken to with TLS. Any other value: with TCP.",
+        "`ssl`: targets of TLS listeners are spoken to with TLS. Any other value: with TCP. Listeners of a classic load balancer \
+         take `http`, `https`, `ssl` and `tcp`, and with a certificate nothing else.",
     );
 
 /// Values of `alpn-policy`.
