@@ -148,7 +148,7 @@ fn each_difference_has_its_own_request() {
         (
             "timeout alone",
             |it| {
-                it.attributes.draining = Some(ClassicDraining { enabled: false, timeout: Some(9) })
+                it.attributes.draining = Some(ClassicDraining { enabled: false, timeout: Some(9) });
             },
             &[],
         ),

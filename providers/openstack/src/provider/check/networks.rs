@@ -125,7 +125,7 @@ impl Checks<'_> {
         let object = format!("router-id {id}");
         match self.find::<Router>(Call::RouterGet, &["routers", id]).await {
             Ok(Some(router)) => {
-                self.ok(format!("{object} exists and has {} routes", router.routes.len()))
+                self.ok(format!("{object} exists and has {} routes", router.routes.len()));
             }
             Ok(None) => {
                 let message = format!("{object} does not exist, or this project may not see it");
