@@ -9,7 +9,8 @@ fn groups(given: &[&str], extra: &[&str]) -> ClassicGroups {
 // Upstream's `TestSortELBSecurityGroupList`, and its order where both rules contradict each other.
 #[test]
 fn the_group_that_nodes_admit_is_the_one_that_upstream_chooses() {
-    let cases: [(&[&str], &[&str], &[&str], &[&str], &str); 8] = [
+    type Ids<'a> = &'a [&'a str];
+    let cases: [(Ids<'_>, Ids<'_>, Ids<'_>, Ids<'_>, &str); 8] = [
         (&["own"], &[], &[], &["own"], "own"),
         (&["x", "own"], &[], &["x"], &["own"], "own"),
         (&["x", "own"], &[], &["x"], &[], "own"),

@@ -141,7 +141,7 @@ pub(super) async fn made_by_upstream(
         listeners: web.ports.iter().map(listener).collect(),
         tags: tags(&[
             ("kubernetes.io/cluster/test", "owned"),
-            ("kubernetes.io/service-name", &web.key().to_string()),
+            ("kubernetes.io/service-name", &web.key()),
         ]),
     };
     let host = aws.ask(create).await.unwrap();

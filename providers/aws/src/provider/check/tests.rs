@@ -165,7 +165,7 @@ const ROWS: &[Row] = &[
         |f| {
             f.world
                 .aws
-                .fail_always(Action::DescribeVpcs, "ExpiredToken")
+                .fail_always(Action::DescribeVpcs, "ExpiredToken");
         },
         "CredentialsInvalid",
         Severity::Error,
@@ -176,7 +176,7 @@ const ROWS: &[Row] = &[
         |f| {
             f.world
                 .aws
-                .fail_always(Action::DescribeVpcs, "InvalidClientTokenId")
+                .fail_always(Action::DescribeVpcs, "InvalidClientTokenId");
         },
         "CredentialsInvalid",
         Severity::Error,
@@ -201,7 +201,7 @@ const ROWS: &[Row] = &[
         |f| {
             f.world
                 .aws
-                .fail_always(Action::DescribeSecurityGroups, "InternalError")
+                .fail_always(Action::DescribeSecurityGroups, "InternalError");
         },
         "ReadFailed",
         Severity::Warning,
@@ -352,7 +352,8 @@ fn own_instance_with_two_tags(f: &mut Fixture) {
 /// The VPC exists in another account, and so do the instances.
 fn wrong_account(f: &mut Fixture) {
     f.vpc = "vpc-0other".to_owned();
-    f.config += &format!("\nRouteTableID = {}", f.world.table);
+    f.config.push_str("\nRouteTableID = ");
+    f.config.push_str(f.world.table.as_ref());
 }
 
 fn retag_subnets(f: &mut Fixture, other: Option<&str>) {

@@ -196,7 +196,7 @@ fn what_upstream_rejects_is_rejected_with_every_mistake() {
         (
             classic().spec(|it| {
                 it.session_affinity =
-                    ccm_core::k8s::SessionAffinity::ClientIp(std::time::Duration::MAX)
+                    ccm_core::k8s::SessionAffinity::ClientIp(std::time::Duration::MAX);
             }),
             "affinity: ClientIP",
         ),
