@@ -18,7 +18,7 @@ ccm_core::finding_kinds! {
             "set KubernetesClusterID in the cloud config, or check region, account and ec2:DescribeInstances for OBJECT";
         ClusterTagsContradict: Error Cloud
             "the manager ends at its start, and nothing else was checked"
-            "leave one tag kubernetes.io/cluster/<ID> on OBJECT, or set KubernetesClusterID in the cloud config";
+            "leave one tag kubernetes.io/cluster/CLUSTER_ID on OBJECT, or set KubernetesClusterID in the cloud config";
 
         // Credentials and reads.
         CredentialsInvalid: Error Cloud
@@ -48,10 +48,10 @@ ccm_core::finding_kinds! {
         // Tags.
         SubnetsOfOtherClusters: Error Cloud
             "no load balancer can be created"
-            "tag subnets of OBJECT with kubernetes.io/cluster/<ID>=shared, or set SubnetID in the cloud config";
+            "tag subnets of OBJECT with kubernetes.io/cluster/CLUSTER_ID=shared, or set SubnetID in the cloud config";
         SubnetsUntagged: Warning Cloud
             "load balancers use subnets that carry no cluster's tag, perhaps not those that you mean"
-            "tag the subnets of load balancers in OBJECT with kubernetes.io/cluster/<ID>=shared";
+            "tag the subnets of load balancers in OBJECT with kubernetes.io/cluster/CLUSTER_ID=shared";
         SubnetRolesMissing: Warning Cloud
             "of each zone, load balancers use the subnet with the smallest ID"
             "tag subnets of OBJECT with kubernetes.io/role/elb=1 (public) and kubernetes.io/role/internal-elb=1 (private)";
@@ -63,19 +63,19 @@ ccm_core::finding_kinds! {
             "on OBJECT, leave the value owned to one cluster, and set shared for the others";
         InstanceOfOtherCluster: Error Nodes
             "another cluster considers the machine its own"
-            "correct the tag kubernetes.io/cluster/<ID> of OBJECT";
+            "correct the tag kubernetes.io/cluster/CLUSTER_ID of OBJECT";
         InstanceUntagged: Warning Nodes
             "nothing in AWS says that the machine belongs to this cluster, and it is read in a request of its own"
-            "tag OBJECT with kubernetes.io/cluster/<ID>=owned, for example with the tagging controller";
+            "tag OBJECT with kubernetes.io/cluster/CLUSTER_ID=owned, for example with the tagging controller";
         NodeGroupsUntagged: Error Nodes
             "no rules for load balancers are added, so their traffic does not reach the nodes"
-            "tag one security group of OBJECT with kubernetes.io/cluster/<ID>";
+            "tag one security group of OBJECT with kubernetes.io/cluster/CLUSTER_ID";
         NodeGroupsAmbiguous: Error Nodes
             "no rules for load balancers are added, so their traffic does not reach the nodes"
-            "leave the tag kubernetes.io/cluster/<ID> on one security group of OBJECT";
+            "leave the tag kubernetes.io/cluster/CLUSTER_ID on one security group of OBJECT";
         RouteTablesUnusable: Error Cloud
             "no routes for pods are created"
-            "tag one route table of OBJECT with kubernetes.io/cluster/<ID>, or name tables in the cloud config";
+            "tag one route table of OBJECT with kubernetes.io/cluster/CLUSTER_ID, or name tables in the cloud config";
     }
 }
 

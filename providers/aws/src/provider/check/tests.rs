@@ -306,7 +306,7 @@ const ROWS: &[Row] = &[
         "InstanceUntagged",
         Severity::Warning,
         first_instance,
-        "with kubernetes.io/cluster/<ID>=owned",
+        "with kubernetes.io/cluster/CLUSTER_ID=owned",
     ),
     (
         instance_of_another_cluster,
