@@ -92,7 +92,8 @@ fn host_of(identity: &str) -> &str {
 /// Returns the pod of another manager that holds a Lease, by the host name in the identity.
 pub(crate) fn pod_of<'a>(holder: &str, pods: &'a [ManagerPod]) -> Option<&'a ManagerPod> {
     let host = host_of(holder);
-    pods.iter().find(|pod| pod.name == host || pod.node == host)
+    let is_of = |pod: &&ManagerPod| !host.is_empty() && (pod.name == host || pod.node == host);
+    pods.iter().find(is_of)
 }
 
 #[cfg(test)]
@@ -116,7 +117,7 @@ mod tests {
             ("x/kube-controller-manager:v1.20", &["--cloud-provider=aws"], true),
             ("x/kube-controller-manager:v1.33", &["--cloud-provider=external"], false),
             ("x/kube-apiserver:v1.20", &["--cloud-provider=aws"], false),
-            ("localhost:5000/ccm-mock:1", &["--cloud-provider=mock"], false),
+            ("localhost:5000/ccm-mock@sha256:ab", &["--cloud-provider=mock"], false),
             ("ccm-mock", &["--cloud-provider=mock"], false),
             ("example.org/cluster-autoscaler", &["--cloud-provider=aws"], false),
             ("coredns:1.12", &["-conf"], false),

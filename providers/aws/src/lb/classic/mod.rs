@@ -1,6 +1,6 @@
 //! Classic load balancers, which upstream makes for Services without type annotation.
 //!
-//! Each sync reads the load balancer, [plans](plan) the differences and applies them. The name is
+//! Each sync reads the load balancer, plans the differences and applies them. The name is
 //! computed from the UID of the Service and never changes, so that an interrupted sync is continued by
 //! the next one.
 

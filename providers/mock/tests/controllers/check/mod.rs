@@ -100,7 +100,7 @@ async fn healthy() -> TestCluster {
 async fn a_healthy_cluster_is_green_and_nothing_is_changed() {
     let world = healthy().await;
     put_lease(&world, LEASE, "ccm-0_6f2a");
-    put_pod(&world, "ccm-0", "registry.example.org/ccm-mock:v1");
+    put_pod(&world, "ccm-0", "registry.example.org/ccm-mock");
     let (calls, objects) = (world.cloud.calls(), world.server.store().version());
     world.server.log().clear();
 

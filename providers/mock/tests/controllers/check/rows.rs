@@ -157,7 +157,7 @@ async fn plant(world: &TestCluster) {
     let kept = json!({"finalizers": [FINALIZER]});
     put_service(world, "converted", kept, json!({"type": "ClusterIP"}));
     put_pod(world, "go-ccm-x1", "registry.example.org/openstack-cloud-controller-manager:v1.33");
-    put_pod(world, "ccm-0", "registry.example.org/ccm-mock:v1");
+    put_pod(world, "ccm-0", "registry.example.org/ccm-mock");
     put_lease(world, LEASE, "go-ccm-x1_6f2a");
     put_lease(world, "openstack-cloud-controller-manager", "elsewhere_1");
 }

@@ -95,7 +95,7 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 44] = [
     rule!(
         "support-is-kept",
         interpret::support_is_kept,
-        "a Service that uses a supported feature is valid, is served, and gets that feature"
+        "a Service that uses a supported feature is valid, is served, and gets that feature; one with IPv6 alone gets an IPv6 address or a host name"
     ),
     rule!(
         "both-families-served",
