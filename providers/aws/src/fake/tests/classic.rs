@@ -100,7 +100,7 @@ async fn listeners_are_made_once_and_cannot_change() {
     assert_eq!(code(aws, make(listener(443, "ssl", Some(&certificate)))).await, "ok");
     let there = the_only(aws).await;
     assert_eq!(*there.listeners[0].listener.protocol, *"TCP", "in capitals");
-    assert_eq!(*there.listeners[1].policies, ["ELBSecurityPolicy-2016-08".into()]);
+    assert_eq!(*there.listeners[1].policies, [Box::<str>::from("ELBSecurityPolicy-2016-08")]);
     let delete = DeleteClassicListeners { name: NAME.into(), ports: vec![80, 81] };
     assert_eq!(code(aws, delete).await, "ok");
     assert_eq!(the_only(aws).await.listeners.len(), 1);

@@ -236,7 +236,7 @@ fn policies_that_exist_are_used_and_those_of_others_stay() {
     let [ClassicAction::SetBackendPolicies(set)] = &actions[..] else {
         panic!("{actions:?}")
     };
-    assert_eq!(*set.policies, ["theirs".into()]);
+    assert_eq!(*set.policies, [Box::<str>::from("theirs")]);
 }
 
 const ATTACH: &str = "AttachLoadBalancerToSubnets";

@@ -75,10 +75,10 @@ fn listeners(
 }
 
 fn tags(action: Action, tags: &Tags) -> Result<Option<Vec<types::Tag>>, AwsError> {
-    let tag = |(key, value): (&Box<str>, &Box<str>)| {
-        types::Tag::builder().key(&**key).value(&**value).build()
-    };
-    let built: Result<Vec<_>, _> = tags.iter().map(tag).collect();
+    let built: Result<Vec<_>, _> = tags
+        .iter()
+        .map(|(key, value)| types::Tag::builder().key(&**key).value(&**value).build())
+        .collect();
     let built = built.map_err(|error| incomplete(action, error))?;
     Ok((!built.is_empty()).then_some(built))
 }
@@ -231,8 +231,8 @@ pub(in crate::sdk) async fn create_policy(
 
 /// Converts a list of policies that replaces another one. The parameter is required, so that an
 /// empty list has to be sent as such.
-fn policies(names: Vec<Box<str>>) -> Option<Vec<String>> {
-    Some(names.into_iter().map(Into::into).collect())
+fn policies(names: Vec<Box<str>>) -> Vec<String> {
+    names.into_iter().map(Into::into).collect()
 }
 
 pub(in crate::sdk) async fn set_listener_policies(
@@ -243,7 +243,7 @@ pub(in crate::sdk) async fn set_listener_policies(
         .set_load_balancer_policies_of_listener()
         .load_balancer_name(call.name)
         .load_balancer_port(call.port.into())
-        .set_policy_names(policies(call.policies));
+        .set_policy_names(Some(policies(call.policies)));
     send!(SetClassicListenerPolicies, request)
 }
 
@@ -255,7 +255,7 @@ pub(in crate::sdk) async fn set_backend_policies(
         .set_load_balancer_policies_for_backend_server()
         .load_balancer_name(call.name)
         .instance_port(call.instance_port.into())
-        .set_policy_names(policies(call.policies));
+        .set_policy_names(Some(policies(call.policies)));
     send!(SetClassicBackendPolicies, request)
 }
 
