@@ -244,7 +244,7 @@ fn images_keys_and_groups(cloud: &Cloud) -> anyhow::Result<()> {
     cloud.run("image set i1 --property hw_disk_bus=virtio")?;
     ensure!(
         cloud
-            .names("image list --private")?
+            .names("image list --shared")?
             .contains(&"i1".to_owned())
     );
     cloud.run("keypair create k1")?;

@@ -24,13 +24,13 @@ assert cloud.load_balancer.find_load_balancer("sdk") is None
 
 secret = cloud.key_manager.create_secret(
     name="sdk", secret_type="certificate", payload="PEM", payload_content_type="text/plain")
-found = cloud.key_manager.get_secret(secret)
+found = cloud.key_manager.get_secret(secret.secret_id)  # its `id` is the whole reference
 assert (found.name, found.payload) == ("sdk", "PEM"), found
 container = cloud.key_manager.create_container(
     name="sdk", type="certificate", secret_refs=[{"name": "certificate", "secret_ref": secret.secret_ref}])
 assert [row.name for row in cloud.key_manager.containers()] == ["sdk"]
-cloud.key_manager.delete_container(container)
-cloud.key_manager.delete_secret(secret)
+cloud.key_manager.delete_container(container.container_id)
+cloud.key_manager.delete_secret(secret.secret_id)
 assert list(cloud.key_manager.secrets(name="sdk")) == []
 
 image = cloud.create_image("sdk", data=b"content", disk_format="raw", container_format="bare", wait=True)
