@@ -63,7 +63,7 @@ fn stage_pages(root: &Path, stage: &Path) -> anyhow::Result<usize> {
     let missing = missing_pages(root, &pages)?;
     anyhow::ensure!(missing.is_empty(), "not in {SOURCE}/SUMMARY.md: {}", missing.join(", "));
     write(&stage.join("book.toml"), &read(&source.join("book.toml"))?)?;
-    write(&stage.join("src/SUMMARY.md"), &contents.replace("](../", "]("))?;
+    write(&stage.join("src/SUMMARY.md"), contents.replace("](../", "]("))?;
     for page in &pages {
         let text = read(&root.join(page))?;
         for file in linked_files(page, &text) {
@@ -77,7 +77,7 @@ fn stage_pages(root: &Path, stage: &Path) -> anyhow::Result<usize> {
             }
         }
         let text = without_directories(root, page, &text);
-        write(&stage.join("src").join(page), &with_index_pages(&text))?;
+        write(&stage.join("src").join(page), with_index_pages(&text))?;
     }
     Ok(pages.len())
 }
