@@ -79,10 +79,7 @@ impl LoadBalancerCloud for AwsAdapter {
         if self.ground.stride() == 1 { 24 } else { 12 }
     }
 
-    /// With its type. The deletion of a Service without type looks for a classic load balancer, too, and
-    /// goes on where nothing tells of one and AWS denies that.
-    fn wish(&self, service: ServiceView) -> ServiceView {
-        let mut service = annotated(service, "type", "nlb");
+    fn wish(&self, mut service: ServiceView) -> ServiceView {
         if service.ip_families.contains(&IpFamily::V6) {
             service = annotated(service, "ip-address-type", "dualstack");
         }
