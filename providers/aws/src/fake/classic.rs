@@ -491,7 +491,7 @@ impl AccountState {
 }
 
 /// Returns a subnet without requested addresses.
-fn mapping(subnet: &SubnetId) -> SubnetMapping {
+pub(super) fn mapping(subnet: &SubnetId) -> SubnetMapping {
     SubnetMapping {
         subnet: subnet.clone(),
         allocation: None,

@@ -10,7 +10,7 @@ mod targets;
 
 use std::num::NonZeroU16;
 
-use super::*;
+use super::{classic::mapping, *};
 use crate::api::{
     LoadBalancerArn, SubnetId, TargetGroupArn, VpcId,
     ec2::DescribeInstances,
@@ -30,15 +30,6 @@ async fn code<R: Request>(aws: &FakeAws, request: R) -> String {
 
 fn port(port: u16) -> NonZeroU16 {
     NonZeroU16::new(port).unwrap()
-}
-
-fn mapping(subnet: &SubnetId) -> SubnetMapping {
-    SubnetMapping {
-        subnet: subnet.clone(),
-        allocation: None,
-        private_ipv4: None,
-        ipv6: None,
-    }
 }
 
 fn tags(pairs: &[(&str, &str)]) -> crate::api::Tags {
