@@ -58,15 +58,14 @@ impl Checks<'_> {
                 tags: self.scope.cluster.tags(),
             }));
         }
-        let own_group = observed
-            .groups
-            .values()
-            .find(|group| self.scope.cluster.has(&group.tags));
-        if let Some(group) = own_group
-            && self.cluster.services.is_some()
-        {
-            changes.extend(authorize(&group.id));
-            changes.extend(tag_again(&group.id, &group.tags));
+        if self.cluster.services.is_some() {
+            let cluster = &self.scope.cluster;
+            let mut groups = observed.groups.values();
+            let tagged = groups.clone().find(|group| cluster.has(&group.tags));
+            changes.extend(tagged.and_then(|group| authorize(&group.id)));
+            // Groups of others that the cluster may use are not tagged.
+            let owned = groups.find(|group| cluster.owns(&group.tags));
+            changes.extend(owned.and_then(|group| tag_again(&group.id, &group.tags)));
         }
         let with_check = observed
             .instances
