@@ -16,7 +16,7 @@ use super::{
     fixture::{Fixture, service},
     trouble::{break_it, failovers, shared},
 };
-use crate::lb::settings::LoadBalancerSettings;
+use crate::{config, lb::settings::LoadBalancerSettings};
 
 /// Another cluster of the same name has a Service of the same name, whose load balancer is in
 /// ERROR.
@@ -85,7 +85,8 @@ async fn a_balancer_that_was_repaired_just_before_its_deletion_stays() {
         .method("GET")
         .times(1),
     );
-    let rig = rig.restart().await;
+    // This process created it for a Service without an address, so it would be replaced.
+    assert_eq!(&*rig.plan(&web).await.unwrap()[0].operation, "loadbalancer_delete");
     assert!(rig.ensure(&web, ReadMode::Fresh).await.result.is_err());
     assert_eq!((rig.the_lb().id, rig.floating_ips().len()), (lb.id, 1));
     assert!(rig.reasons().is_empty());
@@ -162,6 +163,14 @@ async fn a_failover_that_is_not_allowed_is_not_tried_again_soon_and_stops_no_del
     assert_eq!((failovers(&rig), rig.lbs().len(), rig.floating_ips().len()), (0, 0, 0));
 }
 
+#[test]
+fn the_key_of_the_configuration_is_handed_on() {
+    for failover_on_error in [false, true] {
+        let config = config::LoadBalancer { failover_on_error, ..Default::default() };
+        assert_eq!(LoadBalancerSettings::from(&config).failover_on_error, failover_on_error);
+    }
+}
+
 /// As by default: only an administrator fails it over.
 #[tokio::test(start_paused = true)]
 async fn without_the_key_nothing_is_failed_over_and_whole_balancers_are_deleted() {
@@ -220,7 +229,8 @@ async fn a_failover_that_was_not_allowed_is_not_announced() {
     break_it(&rig).await;
     let id = rig.the_lb().id;
     assert_eq!(&*rig.plan(&web).await.unwrap()[0].operation, "loadbalancer_failover");
-    let error = rig.try_settle(&web, 5).await.unwrap_err();
+    let error = rig.ensure(&web, ReadMode::Fresh).await.result.unwrap_err();
+    let error = error.to_string();
     assert!(error.contains("does not allow this user"), "{error}");
     let planned = rig.plan(&web).await.unwrap();
     assert_eq!(&*planned[0].operation, "wait", "{planned:?}");
