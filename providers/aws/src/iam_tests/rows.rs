@@ -439,7 +439,7 @@ pub(super) fn service_linked_role(service: &str) -> AuthorizationRequest {
         "aws-service-role/elasticloadbalancing.amazonaws.com/AWSServiceRoleForElasticLoadBalancing";
     AuthorizationRequest::new(
         "iam:CreateServiceLinkedRole",
-        format!("arn:aws:iam::{}:role/{role}", ACCOUNT),
+        format!("arn:aws:iam::{ACCOUNT}:role/{role}"),
     )
     .key("iam:AWSServiceName", [service])
 }
