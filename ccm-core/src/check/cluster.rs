@@ -74,25 +74,33 @@ fn check_instances(nodes: &[ObservedNode]) -> Finding {
     ClusterFinding::InstanceNotFound.about(names, message)
 }
 
-/// Reports the errors of the cloud, each with the Nodes that it concerns.
+/// Reports each kind of error of the cloud, with the Nodes that it concerns and the first of their
+/// texts. The texts differ even for one cause, because they contain IDs of requests and objects.
 fn check_errors(nodes: &[ObservedNode]) -> Vec<Finding> {
-    let mut by_error: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    let mut by_kind: BTreeMap<_, Vec<(&str, String)>> = BTreeMap::new();
     for node in nodes {
         if let Some(Err(error)) = &node.instance {
-            by_error
-                .entry(chain(error))
+            by_kind
+                .entry((error.kind().as_str(), error.reason()))
                 .or_default()
-                .push(&node.node.name);
+                .push((&node.node.name, chain(error)));
         }
     }
-    by_error
-        .into_iter()
-        .map(|(error, names)| {
-            let names = list_names(&names);
-            let message = format!("the cloud cannot say whether these exist: {names}: {error}");
-            ClusterFinding::InstanceQueryFailed.about(names, message)
-        })
-        .collect()
+    let mut findings = Vec::new();
+    for failed in by_kind.into_values() {
+        let Some((first, error)) = failed.first() else {
+            continue;
+        };
+        let names: Vec<_> = failed.iter().map(|(name, _)| name).collect();
+        let names = list_names(&names);
+        let message = if failed.iter().all(|(_, text)| text == error) {
+            format!("the cloud cannot say whether these exist: {names}: {error}")
+        } else {
+            format!("the cloud cannot say whether these exist: {names}; of {first}: {error}")
+        };
+        findings.push(ClusterFinding::InstanceQueryFailed.about(names, message));
+    }
+    findings
 }
 
 /// Returns true if an initialised Node of ours has internal addresses, and the cloud knows none of
@@ -196,6 +204,30 @@ mod tests {
         assert_eq!(problems(&nodes, &[]), []);
         assert_eq!(check_nodes(&nodes, &[])[0].message, "3 nodes, 3 of them found in the cloud");
         assert_eq!(problems(&[], &[]), []);
+    }
+
+    #[test]
+    fn errors_of_one_kind_are_one_finding() {
+        let failed = |name: &str, kind, text: &str| ObservedNode {
+            instance: Some(Err(CloudError::new(kind, text))),
+            ..observed(name, Some(&format!("x://{name}")))
+        };
+        let nodes = [
+            failed("a", ErrorKind::Transient, "outage (request 1)"),
+            failed("b", ErrorKind::Denied, "bad token"),
+            failed("c", ErrorKind::Transient, "outage (request 2)"),
+            failed("d", ErrorKind::Denied, "bad token"),
+        ];
+        let found = problems(&nodes, &[]);
+        let texts: Vec<_> = found.iter().map(|(_, text)| &**text).collect();
+        let begin = "the cloud cannot say whether these exist";
+        assert_eq!(
+            texts,
+            [
+                format!("{begin}: b, d: bad token"),
+                format!("{begin}: a, c; of a: outage (request 1)"),
+            ]
+        );
     }
 
     #[test]
