@@ -34,7 +34,7 @@ use crate::{
         self, controller_names as names,
         leader_migration::{ControllerLock, LeaderMigration},
     },
-    error::chain,
+    error::{caught, chain},
     k8s::{ServiceFields, ServiceView, well_known},
     provider::{
         CheckedCluster, InstanceBatcher, InstanceQuery, LoadBalancers, MetadataScope,
@@ -73,12 +73,13 @@ impl Manager {
                 );
             }
         }
-        let checks = tokio::time::timeout_at(limit, self.run_checks(&report, limit, &stop));
+        let checks = tokio::time::timeout_at(limit, caught(self.run_checks(&report, limit, &stop)));
         match stop.run_until_cancelled(checks).await {
-            Some(Ok(Ok(()))) => {}
-            Some(Ok(Err(error))) => {
+            Some(Ok(Ok(Ok(())))) => {}
+            Some(Ok(Ok(Err(error)))) => {
                 report.add(ClusterFinding::CachesNotFilled.about("caches", chain(&error)));
             }
+            Some(Ok(Err(panic))) => report.add(panicked("the checks", &panic)),
             Some(Err(_)) if report.0.lock().has(Area::ApiServer) => {
                 let message = "the cloud did not answer in time";
                 report.add(ClusterFinding::CloudTooSlow.about("cloud", message));
@@ -137,7 +138,7 @@ impl Manager {
             let message = "the caches cannot be filled";
             report.add(ClusterFinding::ClusterNotChecked.about("caches", message));
             let cluster = CheckedCluster { nodes: &[], services: None, creates_routes };
-            report.extend(self.provider.check(&op, cluster).await);
+            self.check_provider(report, cluster, &op).await;
             return Ok(());
         }
         if !running.contains(names::SERVICE_LB) {
@@ -397,9 +398,20 @@ impl Manager {
             .collect();
         let cluster =
             CheckedCluster { nodes: &nodes, services: services.as_deref(), creates_routes };
-        report.extend(self.provider.check(op, cluster).await);
+        self.check_provider(report, cluster, op).await;
         tasks.stop().cancel();
         election::task_result(tasks.run(DRAIN_LIMIT).await)
+    }
+
+    /// Lets the provider check what only it knows.
+    async fn check_provider(&self, report: &Report, cluster: CheckedCluster<'_>, op: &Op) {
+        match caught(self.provider.check(op, cluster)).await {
+            Ok(findings) => report.extend(findings),
+            Err(panic) => {
+                let object = format!("the {} provider's own checks", self.provider.name());
+                report.add(panicked(&object, &panic));
+            }
+        }
     }
 
     /// Checks that what this cluster owns in the cloud can be listed. Which of it are orphans takes
@@ -408,13 +420,14 @@ impl Manager {
         let Some(inventory) = self.provider.inventory() else {
             return;
         };
-        report.add(match inventory.check_readable(op).await {
-            Ok(()) => {
+        report.add(match caught(inventory.check_readable(op)).await {
+            Ok(Ok(())) => {
                 let message = "what this cluster owns in the cloud can be listed";
                 Finding::ok(Area::Cloud, message)
             }
-            Err(error) => ClusterFinding::InventoryUnreadable
+            Ok(Err(error)) => ClusterFinding::InventoryUnreadable
                 .about("the list of owned objects", chain(&error)),
+            Err(panic) => panicked("the list of owned objects", &panic),
         });
     }
 
@@ -522,4 +535,9 @@ impl Report {
     fn extend(&self, findings: impl IntoIterator<Item = Finding>) {
         self.0.lock().findings.extend(findings);
     }
+}
+
+/// Returns the finding about a panic, which ended only a part of the checks.
+fn panicked(object: &str, panic: &str) -> Finding {
+    ClusterFinding::CheckPanicked.about(object, format!("a panic ended {object}: {panic}"))
 }

@@ -90,9 +90,17 @@ async fn check_with_version(world: &TestCluster, version: &'static str) -> Check
     run(manager).await
 }
 
-/// A provider that can do nothing, and does not start. Its own checks may never end.
+/// A provider that can do nothing, and does not start.
 struct Incapable {
-    is_stuck: bool,
+    checks: OwnChecks,
+}
+
+/// What the provider's own checks do.
+#[derive(Clone, Copy)]
+enum OwnChecks {
+    End,
+    NeverEnd,
+    Panic,
 }
 
 #[async_trait]
@@ -110,10 +118,11 @@ impl CloudProvider for Incapable {
     }
 
     async fn check(&self, _: &Op, _: CheckedCluster<'_>) -> Vec<Finding> {
-        if self.is_stuck {
-            std::future::pending::<()>().await;
+        match self.checks {
+            OwnChecks::End => Vec::new(),
+            OwnChecks::NeverEnd => std::future::pending().await,
+            OwnChecks::Panic => panic!("index out of bounds"),
         }
-        Vec::new()
     }
 }
 
@@ -122,7 +131,7 @@ async fn a_cloud_that_lacks_services_and_one_that_does_not_answer_are_found() {
     let world = healthy().await;
     let error = |name, object, advice| Expected(name, Severity::Error, object, advice);
     let (node, lifecycle) = ("cloud-node-controller", "cloud-node-lifecycle-controller");
-    let mut expected = vec![
+    let expected = [
         error("CloudHasNoInstances", node, "exclude cloud-node-controller"),
         error("CloudHasNoInstances", lifecycle, "exclude cloud-node-lifecycle-controller"),
         error("CloudHasNoLoadBalancers", "service-lb-controller", "exclude service-lb-controller"),
@@ -130,12 +139,18 @@ async fn a_cloud_that_lacks_services_and_one_that_does_not_answer_are_found() {
         error("ClusterIdMissing", "cluster ID", "set the cluster ID"),
         error("ProviderStartFailed", "provider", "correct what the error names"),
     ];
-    for is_stuck in [false, true] {
-        if is_stuck {
-            expected.push(error("CloudTooSlow", "cloud", "raise --timeout"));
-        }
-        let provider = Arc::new(Incapable { is_stuck });
+    let cases = [
+        (OwnChecks::End, None),
+        (OwnChecks::NeverEnd, Some(error("CloudTooSlow", "cloud", "raise --timeout"))),
+        (
+            OwnChecks::Panic,
+            Some(error("CheckPanicked", "the mock provider's own checks", "report it as a bug")),
+        ),
+    ];
+    for (checks, more) in cases {
+        let provider = Arc::new(Incapable { checks });
         let report = run(world.manager_as(User::admin(), provider, &FLAGS)).await;
+        let expected: Vec<_> = expected.iter().copied().chain(more).collect();
         assert_problems("incapable", &report, &expected);
     }
 }
