@@ -74,11 +74,6 @@ impl CheckReport {
         })
     }
 
-    /// Returns true if there is a finding about `area`.
-    pub(crate) fn has(&self, area: Area) -> bool {
-        self.findings.iter().any(|finding| finding.area == area)
-    }
-
     fn count(&self, severity: Severity) -> usize {
         self.findings
             .iter()

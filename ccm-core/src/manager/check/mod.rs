@@ -4,7 +4,10 @@ mod requests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -80,7 +83,7 @@ impl Manager {
                 report.add(ClusterFinding::CachesNotFilled.about("caches", chain(&error)));
             }
             Some(Ok(Err(panic))) => report.add(panicked("the checks", &panic)),
-            Some(Err(_)) if report.0.lock().has(Area::ApiServer) => {
+            Some(Err(_)) if report.waits_for_cloud.load(Ordering::Relaxed) => {
                 let message = "the cloud did not answer in time";
                 report.add(ClusterFinding::CloudTooSlow.about("cloud", message));
             }
@@ -90,7 +93,7 @@ impl Manager {
             }
             None => return Err(ManagerError::CheckStopped),
         }
-        Ok(report.0.into_inner())
+        Ok(report.found.into_inner())
     }
 
     async fn run_checks(
@@ -364,6 +367,7 @@ impl Manager {
         );
         let ControllerBuilder { caches, context, .. } = builder;
         caches.start(&mut tasks).await?;
+        report.wait_for_cloud();
         if let Err(error) = self.start_provider_once(context).await {
             let failed = ClusterFinding::ProviderStartFailed;
             report.add(failed.about("provider", chain(&error)));
@@ -405,6 +409,7 @@ impl Manager {
 
     /// Lets the provider check what only it knows.
     async fn check_provider(&self, report: &Report, cluster: CheckedCluster<'_>, op: &Op) {
+        report.wait_for_cloud();
         match caught(self.provider.check(op, cluster)).await {
             Ok(findings) => report.extend(findings),
             Err(panic) => {
@@ -525,15 +530,23 @@ const ACCOUNTS: [(&str, &str); 5] = [
 
 /// The findings so far, which survive when the checks are cut short.
 #[derive(Debug, Default)]
-struct Report(Mutex<CheckReport>);
+struct Report {
+    found: Mutex<CheckReport>,
+    /// True once the API server has answered everything, so that only the cloud is waited for.
+    waits_for_cloud: AtomicBool,
+}
 
 impl Report {
     fn add(&self, finding: Finding) {
-        self.0.lock().findings.push(finding);
+        self.found.lock().findings.push(finding);
     }
 
     fn extend(&self, findings: impl IntoIterator<Item = Finding>) {
-        self.0.lock().findings.extend(findings);
+        self.found.lock().findings.extend(findings);
+    }
+
+    fn wait_for_cloud(&self) {
+        self.waits_for_cloud.store(true, Ordering::Relaxed);
     }
 }
 

@@ -39,8 +39,12 @@ async fn check_as(world: &TestCluster, user: User, flags: &[&str]) -> CheckRepor
 }
 
 async fn run(manager: Manager) -> CheckReport {
+    run_within(manager, 100).await
+}
+
+async fn run_within(manager: Manager, seconds: u64) -> CheckReport {
     manager
-        .check(Instant::now() + secs(100), CancellationToken::new())
+        .check(Instant::now() + secs(seconds), CancellationToken::new())
         .await
         .unwrap()
 }

@@ -13,8 +13,8 @@ use ccm_core::{
 use ccm_mock::manager;
 use ccm_testkit::apiserver::{Action, Match, User};
 
-use super::{Expected, FLAGS, assert_problems, check_as, healthy, run};
-use crate::cluster::TestCluster;
+use super::{Expected, FLAGS, assert_problems, check_as, healthy, run, run_within};
+use crate::cluster::{TestCluster, secs};
 
 #[tokio::test(start_paused = true)]
 async fn an_api_server_that_does_not_answer_is_found() {
@@ -40,6 +40,30 @@ async fn an_api_server_that_does_not_answer_is_found() {
     let unreachable =
         Expected("ApiServerUnreachable", Severity::Error, "api.test", "the network to api.test");
     assert_problems("unreachable", &report, &[unreachable]);
+}
+
+fn manager(world: &TestCluster) -> Manager {
+    world.manager_as(User::admin(), Arc::new(world.provider()), &FLAGS)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_api_server_is_not_mistaken_for_a_slow_cloud() {
+    let world = healthy().await;
+    let too_slow =
+        Expected("ApiServerTooSlow", Severity::Error, "api.test", "raise --timeout if api.test");
+    // One of many reviews, and a list that fills a cache. Both come after the version.
+    let slow = [Match::resource("selfsubjectaccessreviews"), Match::resource("nodes")];
+    for matching in slow {
+        let fault = world.server.faults().add(matching, Action::Delay(secs(25)));
+        let report = run_within(manager(&world), 20).await;
+        assert_problems("slow", &report, &[too_slow]);
+        let version = report
+            .findings
+            .iter()
+            .any(|finding| finding.message.contains("Kubernetes v1"));
+        assert!(version, "{}", report.table());
+        world.server.faults().remove(fault);
+    }
 }
 
 #[tokio::test(start_paused = true)]
