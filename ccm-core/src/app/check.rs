@@ -81,7 +81,8 @@ where
 }
 
 /// Builds the provider and the manager, and runs the checks within `timeout`. A provider that
-/// cannot be built is a finding, too.
+/// cannot be built is a finding, too. It may take half of the time, so that a slow cloud is not
+/// mistaken for a slow API server.
 async fn check_once<B, F>(
     product: Product,
     config: Config,
@@ -94,12 +95,12 @@ where
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
     let limit = Instant::now() + timeout;
-    let build = tokio::time::timeout_at(limit, build(config.clone()));
+    let build = tokio::time::timeout(timeout / 2, build(config.clone()));
     let provider = match stop.run_until_cancelled(build).await {
         Some(Ok(Ok(provider))) => provider,
         Some(Ok(Err(error))) => return Ok(only(check::not_built(&error))),
         Some(Err(_)) => {
-            let message = format!("the cloud did not answer within --{TIMEOUT}");
+            let message = format!("the cloud did not answer within half of --{TIMEOUT}");
             return Ok(only(ClusterFinding::CloudTooSlow.about("cloud", message)));
         }
         None => return Err("stopped before the cloud provider was built".into()),
@@ -133,6 +134,23 @@ mod tests {
             Invocation::Run(config) => CheckArgs::read(&config),
             other => unreachable!("{other:?}"),
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_that_is_built_slowly_takes_half_of_the_time() {
+        let product = with_flags(Product::new("ccm-test", "v0.0", &["test"]));
+        let Ok(Invocation::Run(config)) = config::parse(&product, ["--cloud-provider=test"]) else {
+            unreachable!("the flags are valid")
+        };
+        let build = async |_| {
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            Err("too late".into())
+        };
+        let (timeout, stop) = (Duration::from_secs(10), CancellationToken::new());
+        let report = check_once(product, *config, build, timeout, &stop)
+            .await
+            .unwrap();
+        assert_eq!(report.findings[0].name, "CloudTooSlow");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    DRAIN_LIMIT, Manager, ManagerError, NODE_CLIENT,
+    API_SERVER_WAIT, DRAIN_LIMIT, Manager, ManagerError, NODE_CLIENT,
     election::{self, WriteGates},
     route::ROUTE_CLIENT,
     services::SERVICE_CLIENT,
@@ -52,12 +52,13 @@ use crate::{
 };
 
 /// The time before the end of the checks at which the provider's own checks end, so that their
-/// findings are in the report.
+/// findings are in the report. With a short limit it is a tenth of the time.
 const PROVIDER_RESERVE: Duration = Duration::from_secs(5);
 
 impl Manager {
     /// Checks API server, permissions, cloud, Nodes and Services, and changes nothing. Ends at
-    /// `limit`, with the findings so far.
+    /// `limit`, with the findings so far. An unreachable API server is waited for during half of the
+    /// time at most, so that the reason is in the report.
     ///
     /// # Errors
     /// Returns an error if metrics cannot be registered, or if `stop` is cancelled.
@@ -103,7 +104,11 @@ impl Manager {
         stop: &CancellationToken,
     ) -> Result<(), ManagerError> {
         // First, the API server, without which nothing else can be found out.
-        if let Err(error) = self.wait_for_api_server().await {
+        let time = limit.saturating_duration_since(Instant::now());
+        if let Err(error) = self
+            .wait_for_api_server(API_SERVER_WAIT.min(time / 2))
+            .await
+        {
             let unreachable = ClusterFinding::ApiServerUnreachable;
             report.add(unreachable.about(&*self.host, chain(&error)));
             return Ok(());
@@ -135,7 +140,7 @@ impl Manager {
         self.check_cluster_id(report);
 
         // Last, the cluster against the cloud.
-        let op = self.check_op(limit, stop);
+        let op = self.check_op(limit - PROVIDER_RESERVE.min(time / 10), stop);
         let creates_routes = running.contains(names::NODE_ROUTE);
         if !may_fill_caches {
             let message = "the caches cannot be filled";
@@ -206,10 +211,10 @@ impl Manager {
     }
 
     /// Creates the context of the provider's own checks, which change nothing.
-    fn check_op(&self, limit: Instant, stop: &CancellationToken) -> Op {
+    fn check_op(&self, deadline: Instant, stop: &CancellationToken) -> Op {
         let gate = WriteGate::always_closed();
         Op::new(&*self.config.generic.cluster_name, stop.child_token(), gate)
-            .with_deadline(limit.checked_sub(PROVIDER_RESERVE).unwrap_or(limit))
+            .with_deadline(deadline)
             .with_reason("check")
     }
 

@@ -40,6 +40,9 @@ async fn an_api_server_that_does_not_answer_is_found() {
     let unreachable =
         Expected("ApiServerUnreachable", Severity::Error, "api.test", "the network to api.test");
     assert_problems("unreachable", &report, &[unreachable]);
+    // There is time for the reason even if there is little of it.
+    let report = run_within(manager(&world), 4).await;
+    assert_problems("unreachable, in a hurry", &report, &[unreachable]);
 }
 
 fn manager(world: &TestCluster) -> Manager {
@@ -64,6 +67,13 @@ async fn a_slow_api_server_is_not_mistaken_for_a_slow_cloud() {
         assert!(version, "{}", report.table());
         world.server.faults().remove(fault);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_time_is_enough_for_a_healthy_cluster() {
+    let world = healthy().await;
+    let report = run_within(manager(&world), 4).await;
+    assert_problems("in a hurry", &report, &[]);
 }
 
 #[tokio::test(start_paused = true)]
