@@ -3,10 +3,11 @@
 use async_trait::async_trait;
 
 use super::{
+    dry_run,
     ec2::{groups, instances, network, tags},
     elb::{attributes_and_tags, balancers, classic, classic_changes, listeners, targets},
 };
-use crate::api::{AwsError, Call, Reply, Transport};
+use crate::api::{AwsError, Call, DryRunAnswer, Reply, RequestClass, Service, Transport};
 
 /// Implementation of [`Transport`] with the AWS SDK.
 #[derive(Clone, Debug)]
@@ -103,5 +104,18 @@ impl Transport for SdkTransport {
                 DeleteClassic: classic_changes::delete,
             }
         )
+    }
+
+    async fn would_allow(&self, call: Call) -> Result<DryRunAnswer, AwsError> {
+        let action = call.action();
+        if action.service() != Service::Ec2 || action.class() != RequestClass::Write {
+            return Ok(DryRunAnswer::Unknown);
+        }
+        let asking = Self { ec2: dry_run::client(&self.ec2), ..self.clone() };
+        match asking.send(call).await {
+            // EC2 answers each such request with an error.
+            Ok(_) => Ok(DryRunAnswer::Unknown),
+            Err(error) => DryRunAnswer::of_error(error),
+        }
     }
 }
