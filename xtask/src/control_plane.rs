@@ -54,6 +54,13 @@ const OF_THE_LONG_RUN: [(&str, &str, &str); 3] = [
     ),
 ];
 
+/// Upstream's managers: the variable that names a manager's sources, the folder of the module that
+/// pins it, and its module.
+const UPSTREAM: [(&str, &str, &str); 2] = [
+    ("CCM_AWS_UPSTREAM", "aws", "k8s.io/cloud-provider-aws"),
+    ("CCM_OPENSTACK_UPSTREAM", "openstack", "k8s.io/cloud-provider-openstack"),
+];
+
 /// Kubernetes' own tests of a cloud's nodes, with a cloud of ours that deletes machines.
 const TESTS_OF_NODES: (&str, &str, &str) =
     (assets::NODE_TESTS, "control-plane/kubernetes-e2e", "./nodes");
@@ -134,13 +141,18 @@ pub(crate) fn build(release: Release) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the folder with the sources of upstream's OpenStack manager, once that is built. Its
-/// manifests and its chart are in it.
-pub(crate) fn source_of_openstack() -> anyhow::Result<PathBuf> {
-    let mut go = Command::new("go");
-    go.current_dir(root()?.join("tests/control-plane/openstack"));
-    go.args(["list", "-m", "-f", "{{.Dir}}", "k8s.io/cloud-provider-openstack"]);
-    Ok(process::output(&mut go)?.trim().into())
+/// Returns the folders with the sources of upstream's managers, once these are built, by the
+/// variables that name them for tests. Their manifests and charts are in them.
+pub(crate) fn sources_of_upstream() -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
+    UPSTREAM
+        .into_iter()
+        .map(|(variable, folder, module)| {
+            let mut go = Command::new("go");
+            go.current_dir(root()?.join("tests/control-plane").join(folder));
+            go.args(["list", "-m", "-f", "{{.Dir}}", module]);
+            Ok((variable, process::output(&mut go)?.trim().into()))
+        })
+        .collect()
 }
 
 /// Folders of the modules that have code of ours.

@@ -10,4 +10,4 @@ mod machine;
 mod programs;
 
 pub use self::cluster::{ADDRESS, Cluster, wait_for};
-pub use self::programs::Programs;
+pub use self::programs::{Programs, root};

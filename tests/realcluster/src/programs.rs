@@ -21,6 +21,8 @@ const IMAGES_VARIABLE: &str = "CCM_IMAGES";
 const TESTS_VARIABLE: &str = "CCM_KUBERNETES_TESTS";
 /// Names the folder of the sources of upstream's OpenStack manager.
 const OPENSTACK_VARIABLE: &str = "CCM_OPENSTACK_UPSTREAM";
+/// Names the folder of the sources of upstream's AWS manager.
+const AWS_VARIABLE: &str = "CCM_AWS_UPSTREAM";
 /// The same in every image of a manager.
 const MANAGER_USER: &str = "65532:65532";
 
@@ -138,11 +140,15 @@ impl Programs {
     /// # Errors
     /// They are not there.
     pub fn upstream_openstack() -> Result<PathBuf, String> {
-        let folder = std::env::var_os(OPENSTACK_VARIABLE).map(PathBuf::from);
-        let has_manifests = |folder: &PathBuf| folder.join("manifests/controller-manager").is_dir();
-        folder.filter(has_manifests).ok_or_else(|| {
-            "no sources of upstream; `cargo xtask test --nightly` has them".to_owned()
-        })
+        sources(OPENSTACK_VARIABLE, "manifests/controller-manager")
+    }
+
+    /// The same of upstream's AWS manager.
+    ///
+    /// # Errors
+    /// They are not there.
+    pub fn upstream_aws() -> Result<PathBuf, String> {
+        sources(AWS_VARIABLE, "examples/existing-cluster")
     }
 
     /// Finds the folder with Kubernetes' own tests, `e2e.test`, and what the image of their pods
@@ -174,8 +180,18 @@ impl Programs {
     }
 }
 
+/// The folder of sources that a variable names, which has manifests in this folder.
+fn sources(variable: &str, manifests: &str) -> Result<PathBuf, String> {
+    let folder = std::env::var_os(variable).map(PathBuf::from);
+    folder
+        .filter(|folder| folder.join(manifests).is_dir())
+        .ok_or_else(|| {
+            format!("no sources of upstream in {variable}; `cargo xtask test --nightly` has them")
+        })
+}
+
 /// The repository.
-pub(crate) fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     here.canonicalize().unwrap_or(here)
 }

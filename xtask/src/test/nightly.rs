@@ -142,7 +142,7 @@ pub(super) fn release_by_hand(arguments: &[String]) -> anyhow::Result<Vec<(Strin
     let is_named = |suite: &str| arguments.iter().any(|argument| argument.contains(suite));
     let is_set = |name: &str| std::env::var_os(name).is_some();
     if is_named("ccm-realcluster") && !is_set(RELEASES_VARIABLE) {
-        return release(&[Provider::Mock, Provider::Openstack]);
+        return release(Provider::value_variants());
     }
     if is_named("ccm-e2e") && !is_set(IMAGE_VARIABLE) {
         return release(&[Provider::Mock]);

@@ -81,8 +81,7 @@ impl Tools {
                 control_plane::build_go_programs(upstreams).context("build programs in Go")?;
             found.push((assets::GO_PROGRAMS_VARIABLE, programs));
             if upstreams {
-                let module = control_plane::source_of_openstack().context("find upstream")?;
-                found.push(("CCM_OPENSTACK_UPSTREAM", module));
+                found.extend(control_plane::sources_of_upstream().context("find upstream")?);
             }
             if image::missing()?.is_some() {
                 found.push((nodes::VARIABLE, PathBuf::new()));

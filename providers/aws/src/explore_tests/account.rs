@@ -76,6 +76,12 @@ impl InvariantChecker {
         self.seen = wrong.map(|wrong| format!("after {call}: {wrong}"));
     }
 
+    /// Notes that the IAM documents deny a call.
+    pub(super) fn denied(&mut self, call: &str) {
+        let seen = || format!("the IAM documents deny {call}");
+        self.seen.get_or_insert_with(seen);
+    }
+
     /// Tells what became of things of others.
     fn changed(&self, now: &AccountSnapshot) -> Option<String> {
         let foreign = self.foreign.as_ref()?;
@@ -139,7 +145,10 @@ impl Account {
         let guard = foreign(&place).await?;
         place.aws.configure(knobs);
         place.aws.reset_calls();
-        let lane = Arc::new(FaultyTransport::new(place.aws.clone(), journey.clone(), guard));
+        // The documents deny some of the planted bugs, which others have to find.
+        let aws = place.aws.clone();
+        let lane = FaultyTransport::new(aws, journey.clone(), guard, bug.is_none());
+        let lane = Arc::new(lane);
         let nodes = place.nodes.iter().map(node).collect();
         let empty = place.aws.snapshot();
         Ok(Self {

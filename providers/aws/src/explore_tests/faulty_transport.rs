@@ -11,6 +11,7 @@ use super::account::InvariantChecker;
 use crate::{
     api::{Action, AwsError, Call, Reply, RequestClass, Service, Transport},
     fake::FakeAws,
+    iam_tests,
 };
 
 /// How long nothing is heard of a request whose answer never comes.
@@ -33,6 +34,8 @@ pub(super) struct FaultyTransport {
     aws: FakeAws,
     journey: Arc<ScenarioRun>,
     guard: Mutex<InvariantChecker>,
+    /// True if the IAM documents have to allow each call.
+    is_policy_checked: bool,
     /// The account before its last change, and when that was made; kept when a fault asks for it.
     past: Mutex<Option<(Instant, FakeAws)>>,
     /// Which service refuses everything until when, and how.
@@ -42,12 +45,18 @@ pub(super) struct FaultyTransport {
 }
 
 impl FaultyTransport {
-    pub(super) fn new(aws: FakeAws, journey: Arc<ScenarioRun>, guard: InvariantChecker) -> Self {
+    pub(super) fn new(
+        aws: FakeAws,
+        journey: Arc<ScenarioRun>,
+        guard: InvariantChecker,
+        is_policy_checked: bool,
+    ) -> Self {
         let (past, refusing, lagging) = Default::default();
         Self {
             aws,
             journey,
             guard: Mutex::new(guard),
+            is_policy_checked,
             past,
             refusing,
             lagging,
@@ -79,6 +88,11 @@ impl FaultyTransport {
             .filter(|(until, of, _)| *until > Instant::now() && *of == action.service());
         if let Some((_, _, kind)) = refusing {
             return Err(refusal(action, kind));
+        }
+        if self.is_policy_checked
+            && let Some(denied) = iam_tests::denial(&call, &self.aws)
+        {
+            self.guard.lock().denied(&denied);
         }
         if action.class() == RequestClass::Read {
             let lagging = self

@@ -2,9 +2,10 @@
 
 use ipnet::IpNet;
 
-use super::{FakeAws, groups, listeners};
+use super::{FakeAws, groups, listeners, state::InterfaceOwner};
 use crate::api::{
-    AllocationId, InstanceId, LoadBalancerArn, RouteTableId, SecurityGroupId, Tags, TargetGroupArn,
+    AllocationId, EniId, InstanceId, LoadBalancerArn, RouteTableId, SecurityGroupId, Tags,
+    TargetGroupArn,
     classic::{ClassicAttributes, ClassicLoadBalancer},
     ec2::{self, Rule},
     elb::{self, Attributes},
@@ -91,6 +92,22 @@ impl FakeAws {
         let ec2 = state.ec2_tags(object).cloned();
         state.each_elb_tags(&[object.into()], |tags| found = tags.clone());
         ec2.unwrap_or(found)
+    }
+
+    /// Returns true if there is an object with this ID, ARN or name of a classic load balancer.
+    pub fn exists(&self, object: &str) -> bool {
+        let mut state = self.state.lock();
+        let mut found = state.ec2_tags(object).is_some() || state.classics.contains_key(object);
+        state.each_elb_tags(&[object.into()], |_| found = true);
+        found
+    }
+
+    /// Returns the instance to which a network interface is attached.
+    pub fn instance_of(&self, id: &EniId) -> Option<InstanceId> {
+        match &self.state.lock().enis.get(id)?.holder {
+            InterfaceOwner::Instance(instance, _) => Some(instance.clone()),
+            _ => None,
+        }
     }
 
     /// Returns the attributes of a load balancer, target group or listener.

@@ -61,6 +61,11 @@ impl UnreadableRow {
         self.row.get(field)?.as_str()
     }
 
+    /// Returns what is wrong with the row.
+    pub fn error(&self) -> &OpenStackError {
+        &self.error
+    }
+
     /// Returns true if the row may have a field that is not null: it has it, or nothing is known about
     /// the row.
     pub fn shows(&self, field: &str) -> bool {

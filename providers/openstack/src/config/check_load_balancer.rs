@@ -96,6 +96,7 @@ pub(super) fn check(
         container_store: check_container_store(raw, report),
         serial_calls: keys.serial.value,
         allow_unenforced_source_ranges: keys.allow_unenforced.value,
+        failover_on_error: keys.failover.value,
         wait_steps: read_wait_steps(environment, defaults.wait_steps, report),
         classes: read_classes(&raw.classes),
     };

@@ -176,6 +176,7 @@ fn load_balancer_values(settings: Option<&LoadBalancer>) -> Vec<(&'static str, S
         ("container-store", store.to_owned()),
         ("provider-requires-serial-api-calls", lb.serial_calls.to_string()),
         ("allow-unenforced-source-ranges", lb.allow_unenforced_source_ranges.to_string()),
+        ("failover-on-error", lb.failover_on_error.to_string()),
     ];
     shown.extend(of_network(&lb.network));
     shown

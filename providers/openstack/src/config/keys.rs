@@ -131,6 +131,7 @@ config_keys! {
         upstream container_store: String = "container-store" "barbican" "Where references lead: `barbican` (checked there) or `external` (not checked)."
         upstream serial: bool = "provider-requires-serial-api-calls" "false" "The provider driver takes one object at a time: no load balancer complete in one request, no batches of members."
         ours allow_unenforced: bool = "allow-unenforced-source-ranges" "false" "New Services may have source ranges that nothing enforces (Octavia before 2.12; `ovn` without `manage-security-groups`), with a warning. Those that already have a load balancer may in any case."
+        ours failover: bool = "failover-on-error" "false" "Load balancers in ERROR that do not serve are failed over. Octavia's default policy allows that only to administrators."
     }
 }
 

@@ -265,6 +265,8 @@ pub struct LoadBalancer {
     pub serial_calls: bool,
     /// `allow-unenforced-source-ranges`. Default false.
     pub allow_unenforced_source_ranges: bool,
+    /// `failover-on-error`. Default false.
+    pub failover_on_error: bool,
     /// How often a load balancer that is not ready is polled before a warning is emitted:
     /// `OCCM_WAIT_LB_ACTIVE_STEPS`. Default 23; the delays grow from 1 s by a fifth each.
     pub wait_steps: u32,
@@ -297,6 +299,7 @@ impl Default for LoadBalancer {
             container_store: ContainerStore::Barbican,
             serial_calls: false,
             allow_unenforced_source_ranges: false,
+            failover_on_error: false,
             wait_steps: 23,
             classes: BTreeMap::new(),
         }

@@ -118,7 +118,7 @@ fn every_key_of_load_balancers_is_read() {
         manage-security-groups=1\ninternal-lb=on\nnode-selector=a=b\ncascade-delete=no\nflavor-id=fl\n\
         availability-zone=z\nenable-ingress-hostname=true\ningress-hostname-suffix=sslip.io\nmax-shared-lb=5\n\
         default-tls-container-ref=ref\ncontainer-store=external\nprovider-requires-serial-api-calls=true\n\
-        allow-unenforced-source-ranges=true\n";
+        allow-unenforced-source-ranges=true\nfailover-on-error=true\n";
     let text = |text: &str| Some(text.into());
     let expected = LoadBalancer {
         provider: "ovn".into(),
@@ -150,6 +150,7 @@ fn every_key_of_load_balancers_is_read() {
         container_store: ContainerStore::External,
         serial_calls: true,
         allow_unenforced_source_ranges: true,
+        failover_on_error: true,
         wait_steps: 23,
         classes: BTreeMap::new(),
     };

@@ -13,19 +13,16 @@ use ccm_core::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+mod ports;
+
+pub use self::ports::{PortLookup, ServerPorts};
 use super::{
     fetch::{Fetch, Listing, ServerListing, ServerRow},
-    lookup_strategy::{
-        ListHistory, LookupStrategy, MAX_CONFIRMATIONS, PortStrategy, choose_port_strategy,
-        choose_strategy,
-    },
+    lookup_strategy::{ListHistory, LookupStrategy, MAX_CONFIRMATIONS, choose_strategy},
     node_match::{NodeMatcher, cell_down_error, single_match, unreadable_error},
-    server::{self, NetworkAddress, NovaServer, ServerLookup, ServerPort},
+    server::{NovaServer, ServerLookup},
 };
-use crate::{
-    api::neutron::Port,
-    client::{Client, OpenStackError},
-};
+use crate::client::{Client, OpenStackError};
 
 /// Time after which an answer is removed from the cache.
 const IDLE_TTL: Duration = Duration::from_secs(3600);
@@ -103,15 +100,6 @@ impl ListRecord {
     }
 }
 
-/// The ports of a server.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ServerPorts {
-    /// The ports with their fixed addresses.
-    pub ports: Vec<ServerPort>,
-    /// Addresses of trunks' sub-ports.
-    pub sub_ports: Vec<NetworkAddress>,
-}
-
 /// A point in time, with its position among the requests. Clocks alone could not order two events
 /// within the same tick.
 #[derive(Clone, Copy)]
@@ -187,117 +175,6 @@ impl ServerCache {
             answers.insert(target, answer);
         }
         Ok(answers)
-    }
-
-    /// Finds the ports of servers, and returns them by server ID.
-    ///
-    /// # Errors
-    /// Returns Neutron's error, even if some answers are cached.
-    pub async fn find_ports(
-        &self,
-        op: &Op,
-        max_ages: &BTreeMap<Arc<str>, Duration>,
-    ) -> Result<HashMap<Arc<str>, Arc<ServerPorts>>, OpenStackError> {
-        let arrived_at = self.now();
-        let mut found = HashMap::with_capacity(max_ages.len());
-        if self
-            .add_cached_ports(max_ages, arrived_at, &mut found)
-            .is_empty()
-        {
-            return Ok(found);
-        }
-        let _guard = self.request_lock.lock().await;
-        // Another request may have answered while this one waited for the lock.
-        let missing = self.add_cached_ports(max_ages, arrived_at, &mut found);
-        if missing.is_empty() {
-            return Ok(found);
-        }
-        let began = self.begin();
-        let fetch = self.fetch(op);
-        let mut ports = server::group_by_server(self.request_ports(&fetch, &missing).await?);
-        let sub_port_ids: BTreeSet<&str> = missing
-            .iter()
-            .filter_map(|id| ports.get(&**id))
-            .flatten()
-            .flat_map(|port| &port.sub_ports)
-            .map(|id| &**id)
-            .collect();
-        let sub_ports = if sub_port_ids.is_empty() {
-            BTreeMap::new()
-        } else {
-            fetch.find_sub_port_addresses(&sub_port_ids).await?
-        };
-        let mut state = self.state.lock();
-        state.ports.retain(|_, cached| !cached.is_expired(began));
-        for id in missing {
-            let ports = ports.remove(&*id).unwrap_or_default();
-            let sub_ports = ports
-                .iter()
-                .flat_map(|port| &port.sub_ports)
-                .filter_map(|id| sub_ports.get(&**id))
-                .flatten()
-                .cloned()
-                .collect();
-            let answer = Arc::new(ServerPorts { ports, sub_ports });
-            state
-                .ports
-                .insert(id.clone(), Cached { answer: answer.clone(), fetched_at: began });
-            found.insert(id, answer);
-        }
-        Ok(found)
-    }
-
-    /// Requests the ports of servers, with the strategy that reads the fewest rows.
-    async fn request_ports(
-        &self,
-        fetch: &Fetch<'_>,
-        servers: &[Arc<str>],
-    ) -> Result<Vec<Port>, OpenStackError> {
-        let sees_all_projects = self.client.session().is_admin().await?;
-        let strategy = {
-            let state = self.state.lock();
-            let (server_list, port_list) =
-                (state.server_lists.history(), state.port_lists.history());
-            choose_port_strategy(servers.len(), server_list, port_list, sees_all_projects)
-        };
-        match fetch.list_ports(servers, strategy).await {
-            Ok(ports) => {
-                if strategy == PortStrategy::ListAll {
-                    self.state.lock().port_lists.record_rows(ports.len());
-                }
-                Ok(ports)
-            }
-            Err(error) if strategy == PortStrategy::ListAll && error.is_too_slow() => {
-                tracing::warn!(%error, "the list of ports is too slow, requesting them server by server");
-                let ports = fetch.list_ports(servers, PortStrategy::ByServers).await?;
-                self.state.lock().port_lists.record_too_slow();
-                Ok(ports)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Adds cached ports to `found` if they are recent enough, and returns the IDs of the servers
-    /// that are still missing.
-    fn add_cached_ports(
-        &self,
-        max_ages: &BTreeMap<Arc<str>, Duration>,
-        arrived_at: RequestMoment,
-        found: &mut HashMap<Arc<str>, Arc<ServerPorts>>,
-    ) -> Vec<Arc<str>> {
-        let state = self.state.lock();
-        for (id, age) in max_ages {
-            if let Some(cached) = state.ports.get(id)
-                && cached.satisfies(arrived_at, *age)
-            {
-                found.insert(id.clone(), cached.answer.clone());
-            }
-        }
-        max_ages
-            .keys()
-            .filter(|id| !found.contains_key(*id))
-            .cloned()
-            .collect()
     }
 
     /// Returns the name of a flavor, or `None` if it does not exist or is hidden. Requests each

@@ -6,6 +6,7 @@ use std::{
 };
 
 use ccm_core::{k8s::Interner, provider::Op};
+use serde::de::DeserializeOwned;
 
 use super::{
     lookup_strategy::{MAX_DEVICES, PortStrategy},
@@ -27,6 +28,15 @@ const PORT_FIELDS: [(&str, &str); 5] = [
     ("fields", "fixed_ips"),
     ("fields", "trunk_details"),
 ];
+
+/// Addresses of trunks' sub-ports.
+#[derive(Default)]
+pub(super) struct SubPortAddresses {
+    /// Fixed addresses by port ID. Ports on networks that the project cannot see are missing.
+    pub by_port: BTreeMap<String, Vec<NetworkAddress>>,
+    /// IDs of ports whose row, or whose network's row, cannot be read. They may have addresses.
+    pub unreadable: BTreeSet<String>,
+}
 
 /// Sends requests on behalf of one operation.
 pub(super) struct Fetch<'a> {
@@ -146,43 +156,68 @@ impl Fetch<'_> {
         }
     }
 
-    /// Lists the ports of servers. Ports of other servers may be among them.
+    /// Lists the ports of servers. Ports of other servers may be among them, and so may be rows that
+    /// cannot be read: a server without the addresses of one of them would lose these.
     pub(super) async fn list_ports(
         &self,
         servers: &[Arc<str>],
         strategy: PortStrategy,
-    ) -> Result<Vec<Port>, OpenStackError> {
+    ) -> Result<Rows<Port>, OpenStackError> {
         if strategy == PortStrategy::ListAll {
             let request = Request::new(Call::PortList, &["ports"]).query(&PORT_FIELDS);
-            return ports_of(servers, self.client.get_rows(self.op, &request).await?);
+            return self.client.get_rows(self.op, &request).await;
         }
-        let mut ports = Vec::new();
+        let mut ports = Rows { rows: Vec::new(), unreadable: Vec::new() };
         for chunk in servers.chunks(MAX_DEVICES) {
             let mut query = Vec::from(PORT_FIELDS);
             query.extend(chunk.iter().map(|id| ("device_id", &**id)));
             let request = Request::new(Call::PortList, &["ports"]).query(&query);
-            ports.extend(ports_of(chunk, self.client.get_rows(self.op, &request).await?)?);
+            let Rows { rows, unreadable } = self.client.get_rows(self.op, &request).await?;
+            ports.rows.extend(rows);
+            ports.unreadable.extend(unreadable);
         }
         Ok(ports)
     }
 
-    /// Finds the fixed addresses of trunks' sub-ports, by port ID.
+    /// Finds the fixed addresses of trunks' sub-ports.
     pub(super) async fn find_sub_port_addresses(
         &self,
         ids: &BTreeSet<&str>,
-    ) -> Result<BTreeMap<String, Vec<NetworkAddress>>, OpenStackError> {
-        let mut ports: Vec<Port> = Vec::new();
-        let ids: Vec<_> = ids.iter().map(|id| ("id", *id)).collect();
-        for chunk in ids.chunks(MAX_DEVICES) {
-            let request = Request::new(Call::PortList, &["ports"]).query(chunk);
-            ports.extend(self.client.get_all::<Port>(self.op, &request).await?);
+    ) -> Result<SubPortAddresses, OpenStackError> {
+        if ids.is_empty() {
+            return Ok(SubPortAddresses::default());
         }
-        let network_ids = ports.iter().map(|port| port.network_id.as_str()).collect();
-        let network_names = self.find_network_names(&network_ids).await?;
-        let mut addresses = BTreeMap::new();
-        for port in &ports {
-            // Addresses on a network that the project cannot see are left out, as in upstream.
+        let ports: Rows<Port> = self.list_by_id(Call::PortList, "ports", ids).await?;
+        let mut addresses = SubPortAddresses::default();
+        for id in ids {
+            let is_read = ports.rows.iter().any(|port| port.id == **id);
+            if !is_read && ports.unreadable.iter().any(|row| row.may_have("id", id)) {
+                addresses.unreadable.insert((*id).to_owned());
+            }
+        }
+        let network_ids = ports
+            .rows
+            .iter()
+            .map(|port| port.network_id.as_str())
+            .collect();
+        let networks: Rows<Network> = self
+            .list_by_id(Call::NetworkList, "networks", &network_ids)
+            .await?;
+        let network_names: BTreeMap<_, _> = networks
+            .rows
+            .into_iter()
+            .map(|network| (network.id, self.strings.intern(&network.name)))
+            .collect();
+        for port in ports.rows {
             let Some(network) = network_names.get(&port.network_id) else {
+                // Addresses on a network that the project cannot see are left out, as in upstream.
+                if networks
+                    .unreadable
+                    .iter()
+                    .any(|row| row.may_have("id", &port.network_id))
+                {
+                    addresses.unreadable.insert(port.id);
+                }
                 continue;
             };
             let on_port = port.fixed_ips.iter().map(|ip| NetworkAddress {
@@ -190,24 +225,28 @@ impl Fetch<'_> {
                 address: ip.ip_address.to_string().into(),
                 floating: false,
             });
-            addresses.insert(port.id.clone(), on_port.collect());
+            addresses.by_port.insert(port.id, on_port.collect());
         }
         Ok(addresses)
     }
 
-    async fn find_network_names(
+    /// Lists objects with these IDs, some at a time.
+    async fn list_by_id<T: DeserializeOwned>(
         &self,
+        call: Call,
+        collection: &'static str,
         ids: &BTreeSet<&str>,
-    ) -> Result<BTreeMap<String, Arc<str>>, OpenStackError> {
+    ) -> Result<Rows<T>, OpenStackError> {
         let ids: Vec<_> = ids.iter().map(|id| ("id", *id)).collect();
-        let mut names = BTreeMap::new();
+        let mut found = Rows { rows: Vec::new(), unreadable: Vec::new() };
+        let path = [collection];
         for chunk in ids.chunks(MAX_DEVICES) {
-            let request = Request::new(Call::NetworkList, &["networks"]).query(chunk);
-            for network in self.client.get_all::<Network>(self.op, &request).await? {
-                names.insert(network.id, self.strings.intern(&network.name));
-            }
+            let request = Request::new(call, &path).query(chunk);
+            let Rows { rows, unreadable } = self.client.get_rows(self.op, &request).await?;
+            found.rows.extend(rows);
+            found.unreadable.extend(unreadable);
         }
-        Ok(names)
+        Ok(found)
     }
 
     /// Requests the name of a flavor. Returns `None` if it does not exist or is hidden.
@@ -225,13 +264,4 @@ impl Fetch<'_> {
             Err(error) => Err(error),
         }
     }
-}
-
-/// Returns the ports of a list unless one that cannot be read may belong to one of these servers,
-/// which would lose addresses without it.
-fn ports_of(servers: &[Arc<str>], ports: Rows<Port>) -> Result<Vec<Port>, OpenStackError> {
-    ports.complete_for(|row| {
-        row.text("device_id")
-            .is_none_or(|device| servers.iter().any(|id| **id == *device))
-    })
 }

@@ -44,7 +44,7 @@ use self::{
     server::{Flavor, NovaServer},
 };
 pub use self::{
-    cache::{ServerCache, ServerPorts, ServerTarget},
+    cache::{PortLookup, ServerCache, ServerPorts, ServerTarget},
     server::ServerLookup,
 };
 use crate::provider_id::ProviderId;
@@ -175,7 +175,7 @@ impl NovaInstances {
         op: &Op,
         query: &InstanceQuery,
         servers: &ServerLookups,
-        ports: &Result<HashMap<Arc<str>, Arc<ServerPorts>>, CloudError>,
+        ports: &Result<HashMap<Arc<str>, PortLookup>, CloudError>,
     ) -> Result<InstanceStatus, CloudError> {
         let no_answer = || {
             CloudError::transient(format!("Nova returned no result for node {}", query.node.name))
@@ -193,8 +193,11 @@ impl NovaInstances {
             .as_ref()
             .map_err(Clone::clone)?
             .get(&server.id)
-            .ok_or_else(no_answer)?;
-        let meta = self.build_metadata(op, query.scope, &server, ports).await?;
+            .ok_or_else(no_answer)?
+            .clone()?;
+        let meta = self
+            .build_metadata(op, query.scope, &server, &ports)
+            .await?;
         Ok(InstanceStatus::Found { power_state, meta })
     }
 }

@@ -71,8 +71,6 @@ pub struct Features {
     /// A second address of a load balancer, since API version 2.26. OVN has it too, but would need
     /// members of both address families.
     pub additional_vips: bool,
-    /// Failover of load balancers in ERROR.
-    pub failover: bool,
     /// Minimum delay between health checks of UDP ports, in seconds; 0 if Octavia has named none.
     pub min_udp_monitor_delay: u32,
 }
@@ -91,7 +89,6 @@ impl Features {
         http_monitor_on_datagrams: false,
         http_monitor: false,
         additional_vips: false,
-        failover: false,
         min_udp_monitor_delay: 0,
     };
 
@@ -116,7 +113,6 @@ impl Features {
             http_monitor: true,
             // It depends on the driver, and of those of others it is not known.
             additional_vips: version >= (2, 26) && driver.is_same("amphora"),
-            failover: true,
             min_udp_monitor_delay: 0,
         }
     }

@@ -8,10 +8,9 @@ use openstack_api::octavia::ProvisioningStatus;
 use tokio::time::Instant;
 
 use super::{
-    features::Driver,
     floating_ip_sync, observe,
     plan::recovery::{
-        KeepReason, Recovery, RecoveryInput, failover_command, is_serving, plan_recovery,
+        FailoverInput, KeepReason, Recovery, RecoveryInput, plan_failover, plan_recovery,
     },
     reconcile::{LoadBalancerReconciler, ReconcileStop},
     reconcile_input::ReconcileInput,
@@ -176,6 +175,7 @@ impl LoadBalancerReconciler {
             service_created: input.service.created,
             is_own_creation: created_id == Some(&*load_balancer.id),
             floating_ips: &[],
+            failover: self.failover_input(state),
         };
         let recovery = plan_recovery(&recovery_input);
         if recovery != Recovery::Replace || recovery_input.is_own_creation {
@@ -233,8 +233,18 @@ impl LoadBalancerReconciler {
         Ok(())
     }
 
-    /// Fails over a load balancer in ERROR, unless that was done recently or Octavia reports that it
-    /// serves.
+    /// Returns what this process knows about failovers of a load balancer.
+    fn failover_input(&self, state: &LoadBalancerSyncState) -> FailoverInput {
+        let is_recent =
+            |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < MIN_FAILOVER_INTERVAL);
+        FailoverInput {
+            is_enabled: self.settings.failover_on_error,
+            was_denied: is_recent(state.failover_denied),
+            is_recent: is_recent(state.failed_over),
+        }
+    }
+
+    /// Fails over a load balancer in ERROR if that is planned, and otherwise reports the reason.
     /// Octavia accepts no other change of it except its deletion.
     pub(super) async fn fail_over(
         &self,
@@ -243,18 +253,8 @@ impl LoadBalancerReconciler {
         load_balancer: &LoadBalancer,
     ) -> ReconcileStop {
         let id = &*load_balancer.id;
-        if is_serving(load_balancer) {
-            return stop_to_keep(id, KeepReason::Serves);
-        }
-        let is_recent =
-            |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < MIN_FAILOVER_INTERVAL);
-        if is_recent(state.failover_denied) {
-            return stop_as_denied(id);
-        }
-        let is_too_early = is_recent(state.failed_over);
-        let has_failover = !Driver::parse(&load_balancer.provider).is_ovn();
-        if !self.features.failover || !has_failover || is_too_early {
-            return stop_in_error(id, "");
+        if let Recovery::Keep(reason) = plan_failover(load_balancer, self.failover_input(state)) {
+            return stop_to_keep(id, reason);
         }
         match self.api(op).failover(id, "it is in error").await {
             Ok(()) => {
@@ -274,7 +274,7 @@ impl LoadBalancerReconciler {
             }
             Err(error) if is_denied(&error) => {
                 state.failover_denied = Some(Instant::now());
-                stop_as_denied(id)
+                stop_to_keep(id, KeepReason::FailoverDenied)
             }
             Err(error) => error.into(),
         }
@@ -287,17 +287,6 @@ fn is_denied(error: &OpenStackError) -> bool {
         && error
             .response()
             .is_some_and(|response| response.status == StatusCode::FORBIDDEN)
-}
-
-/// Builds the error for a load balancer in ERROR that this user may not fail over.
-fn stop_as_denied(id: &str) -> ReconcileStop {
-    let command = failover_command(id);
-    stop_in_error(
-        id,
-        &format!(
-            ", and Octavia does not allow this user to fail it over; an administrator can, with \"{command}\""
-        ),
-    )
 }
 
 /// Builds the error for a load balancer in ERROR that is neither deleted nor failed over.

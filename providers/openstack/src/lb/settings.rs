@@ -54,6 +54,8 @@ pub struct LoadBalancerSettings {
     pub serial_api_calls: bool,
     /// True when Services may have source ranges that nothing enforces; false by default.
     pub allow_unenforced_source_ranges: bool,
+    /// True when load balancers in ERROR that do not serve are failed over; false by default.
+    pub failover_on_error: bool,
     /// Time that a load balancer may be busy with one change before a warning is emitted; 323 s by
     /// default.
     pub active_wait_warning: Duration,
@@ -83,6 +85,7 @@ impl Default for LoadBalancerSettings {
             barbican: true,
             serial_api_calls: false,
             allow_unenforced_source_ranges: false,
+            failover_on_error: false,
             active_wait_warning: total_poll_delay(config::LoadBalancer::default().wait_steps),
             classes: BTreeMap::new(),
         }
@@ -173,6 +176,7 @@ impl From<&config::LoadBalancer> for LoadBalancerSettings {
             barbican: config.container_store == config::ContainerStore::Barbican,
             serial_api_calls: config.serial_calls,
             allow_unenforced_source_ranges: config.allow_unenforced_source_ranges,
+            failover_on_error: config.failover_on_error,
             active_wait_warning: total_poll_delay(config.wait_steps),
             classes: config
                 .classes

@@ -479,3 +479,36 @@ async fn a_router_of_which_anything_is_odd_has_its_routes_or_is_an_error() {
     ];
     assert_eq!(doubts, expected);
 }
+
+/// As where a policy hides them.
+#[tokio::test(start_paused = true)]
+async fn address_pairs_that_a_port_does_not_show_are_not_replaced() {
+    let stage = stage(&[]).await;
+    let server = stage.server("a").await;
+    let routes = routes(&stage).await;
+    applied(&routes, &[create(&server, "10.164.1.0/24")]).await;
+    let port = stage
+        .cloud
+        .cloud()
+        .store
+        .peek(|state| local::ports::of_device(state, &server.id)[0].clone());
+    let mut port = serde_json::to_value(port).unwrap();
+    let shown = port
+        .as_object_mut()
+        .unwrap()
+        .remove("allowed_address_pairs");
+    assert_eq!(shown.unwrap()[0]["ip_address"], "10.164.1.0/24");
+    let text = serde_json::json!({ "ports": [port] }).to_string();
+    stage.fail("/network/v2.0/ports", FaultKind::Body { code: 200, text });
+    let results = routes
+        .apply(&op(), &[create(&server, "10.164.2.0/24")])
+        .await;
+    let error = results[0].as_ref().unwrap_err().to_string();
+    assert!(error.contains("does not show the allowed address pairs"), "{error}");
+    // A route can be deleted, because nothing has to be added.
+    let listed = routes.list(&op(), &[server.node()]).await.unwrap();
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    applied(&routes, &[RouteChange::Delete(listed[0].clone())]).await;
+    stage.clear_faults();
+    assert_eq!((on_router(&stage), pairs(&stage, &server)), (vec![], vec!["10.164.1.0/24".into()]));
+}

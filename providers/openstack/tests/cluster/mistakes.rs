@@ -229,7 +229,21 @@ pub(crate) async fn trouble_of_load_balancers_is_told_and_heals(
     stage.served(&["unlucky"]).await?;
     stage.holds(&["default/unlucky: is ACTIVE"]).await?;
 
-    // One that served is failed over, with its address, where that is allowed.
+    one_in_error_keeps_its_address(stage).await?;
+    stage.delete("many").await?;
+    stage.delete("unlucky").await?;
+    stage.vanished(&["many", "unlucky"]).await?;
+    stage
+        .settles("nothing is left", |world| {
+            world.has(&["!default/", "!floating ip", "!port of nobody"])
+        })
+        .await?;
+    stage.stop().await
+}
+
+/// A load balancer that has served is in ERROR: an administrator fails it over, or the manager does if
+/// its configuration says so.
+async fn one_in_error_keeps_its_address(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     let address = stage.address("many").await?;
     let break_it = |state: &mut openstack_local::state::CloudState,
                     _: &openstack_local::state::RequestContext| {
@@ -239,8 +253,32 @@ pub(crate) async fn trouble_of_load_balancers_is_told_and_heals(
             .iter()
             .find(|row| row.body.name.ends_with("_many"));
         let id = found.map(|row| row.body.id.clone()).unwrap_or_default();
-        octavia::force_error(state, &id)
+        octavia::force_error(state, &id)?;
+        Ok(id)
     };
+    let id = stage.cloud.change(break_it).await?;
+    stage
+        .annotate("many", &[("connection-limit", "7".into())])
+        .await?;
+    let command = format!("openstack loadbalancer failover {id}");
+    stage
+        .event("many", "SyncLoadBalancerFailed", &["is in error", &command])
+        .await?;
+    let as_administrator =
+        move |state: &mut openstack_local::state::CloudState,
+              ctx: &openstack_local::state::RequestContext| {
+            octavia::load_balancers::failover(state, ctx, &id)
+        };
+    stage.cloud.change(as_administrator).await?;
+    stage
+        .holds(&["default/many: is ACTIVE", "default/many:80: at most 7"])
+        .await?;
+    anyhow::ensure!(stage.address("many").await? == address, "another address");
+
+    // With the key, the manager does that itself, if it is allowed to.
+    stage.stop().await?;
+    stage.config.balancer = "failover-on-error = true".into();
+    stage.start(&FLAGS).await?;
     stage.cloud.change(break_it).await?;
     stage
         .annotate("many", &[("connection-limit", "6".into())])
@@ -252,15 +290,7 @@ pub(crate) async fn trouble_of_load_balancers_is_told_and_heals(
         .holds(&["default/many: is ACTIVE", "default/many:80: at most 6"])
         .await?;
     anyhow::ensure!(stage.address("many").await? == address, "another address");
-    stage.delete("many").await?;
-    stage.delete("unlucky").await?;
-    stage.vanished(&["many", "unlucky"]).await?;
-    stage
-        .settles("nothing is left", |world| {
-            world.has(&["!default/", "!floating ip", "!port of nobody"])
-        })
-        .await?;
-    stage.stop().await
+    Ok(())
 }
 
 /// Answers that are no JSON or end early are doubt: nothing is made twice, and nothing is taken for

@@ -121,6 +121,7 @@ pub(crate) async fn a_load_balancer_in_error_is_left_to_the_administrator(
     stage: &mut ClusterFixture<'_>,
 ) -> anyhow::Result<()> {
     let cloud = stage.cloud;
+    stage.balancer = "failover-on-error = true".into();
     stage.node(|spec| spec).await?;
     let before = stage.world().await?;
     stage.start(&FLAGS).await?;
@@ -134,7 +135,9 @@ pub(crate) async fn a_load_balancer_in_error_is_left_to_the_administrator(
         .annotate("web", &[("connection-limit", "5".into())])
         .await?;
     let command = format!("openstack loadbalancer failover {id}");
-    stage.event("web", "", &["is in error", &command]).await?;
+    stage
+        .event("web", "", &["is in error", "does not allow this user", &command])
+        .await?;
     // It is neither deleted nor made anew, and the other Service does not wait.
     stage
         .annotate("other", &[("connection-limit", "7".into())])

@@ -2,6 +2,7 @@
 //! values are wrong.
 
 mod alerts;
+mod hcloud;
 mod image;
 mod migration;
 mod objects;
@@ -27,6 +28,7 @@ pub(crate) fn cases() -> Vec<Case> {
         the_binary_accepts_every_rendered_argument,
     ];
     rendered.extend(alerts::rendered());
+    rendered.extend(hcloud::rendered());
     rendered.extend(image::rendered());
     rendered.extend(migration::rendered());
     rendered.extend(objects::rendered());
@@ -37,6 +39,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let mut cases = needing(ccm_testkit::control_plane::helm().err(), rendered);
     cases.extend(alerts::cases());
     cases.extend(alerts::read());
+    cases.extend(hcloud::read());
     cases.extend(objects::read());
     cases.extend(package::read());
     cases.extend(values::read());

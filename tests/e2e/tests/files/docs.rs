@@ -80,7 +80,7 @@ fn cells(line: &str) -> Vec<&str> {
 }
 
 /// Returns what stands in back-ticks.
-fn quoted(cell: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn quoted(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }
 

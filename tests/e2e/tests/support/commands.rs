@@ -36,10 +36,11 @@ const AWS: &str = "it needs an AWS account";
 const KUBELET: &str = "it needs a kubelet, for a container's log or a process in it";
 const LOCAL_CLOUD: Trial = Test("the_cloud_serves_until_it_is_told_to_end");
 const MIGRATION: Trial = Test("from_upstreams_manifests_and_chart_and_back");
+const AWS_MIGRATION: Trial = Test("from_upstreams_aws_manifests_and_chart_and_back");
 const AUTHORS: Trial = Test("a_new_author_gets_from_the_template_to_the_passing_kit");
 
 /// How a command begins, and how it is tried. The first that fits decides.
-pub(crate) const TRIALS: [(&str, Trial); 57] = [
+pub(crate) const TRIALS: [(&str, Trial); 64] = [
     ("cargo run -p ccm-mock -- demo", Test("once_shows_everything_and_ends_well")),
     (
         "cargo run -p ccm-openstack -- demo",
@@ -116,6 +117,13 @@ pub(crate) const TRIALS: [(&str, Trial); 57] = [
     ("ccm-meadow --cloud-provider=meadow", Nobody("Meadow is fictional")),
     ("self.api.mutate_and_poll(", Nobody("it is Rust")),
     // On real kubelets.
+    ("kubectl -n kube-system set image daemonset/aws-", AWS_MIGRATION),
+    ("kubectl -n kube-system rollout", AWS_MIGRATION),
+    ("kubectl apply -k examples/existing-cluster", AWS_MIGRATION),
+    ("kubectl -n kube-system delete daemonset aws-", AWS_MIGRATION),
+    ("helm upgrade aws-", AWS_MIGRATION),
+    ("helm uninstall aws-", AWS_MIGRATION),
+    ("helm rollback aws-", AWS_MIGRATION),
     ("kubectl -n kube-system delete daemonset", MIGRATION),
     ("kubectl delete clusterrole", MIGRATION),
     ("helm uninstall", MIGRATION),

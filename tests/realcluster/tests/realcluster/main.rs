@@ -2,6 +2,7 @@
 //!
 //! Each case has a cluster of its own, and they run one after the other.
 
+mod aws_migration;
 mod kubernetes;
 mod life;
 mod migration;
@@ -24,7 +25,7 @@ fn main() -> anyhow::Result<ExitCode> {
     // machine.
     arguments.test_threads = Some(1);
     let tier = Tier::chosen()?;
-    let cases: [(Tier, &str, Body); 5] = [
+    let cases: [(Tier, &str, Body); 6] = [
         (
             Tier::Full,
             "smoke::an_installed_chart_serves_a_cluster",
@@ -44,6 +45,11 @@ fn main() -> anyhow::Result<ExitCode> {
             Tier::Nightly,
             "migration::from_upstreams_manifests_and_chart_and_back",
             migration::from_upstreams_manifests_and_chart_and_back,
+        ),
+        (
+            Tier::Nightly,
+            "aws_migration::from_upstreams_aws_manifests_and_chart_and_back",
+            aws_migration::from_upstreams_aws_manifests_and_chart_and_back,
         ),
         (
             Tier::Nightly,

@@ -279,7 +279,8 @@ impl Migration<'_> {
     }
 }
 
-fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
+/// Copies a folder of Go's cache, of which nothing may be changed.
+pub(crate) fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(to)?;
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;

@@ -64,6 +64,15 @@ pub trait FaultyCloud: Send + Sync + 'static {
         Ok(false)
     }
 
+    /// Returns true if the provider can do without the answers of call `first` and of all later calls
+    /// since the last [`script`](Self::script) when the cloud denies them: reads of details, for which
+    /// a permission may be missing. An operation may then succeed under
+    /// [`InjectedFault::Denied`]. The default is `false`: the provider needs each answer.
+    async fn are_optional_since(&self, first: u64) -> anyhow::Result<bool> {
+        let _ = first;
+        Ok(false)
+    }
+
     /// Returns true if the cloud's throttling errors carry a retry delay, like
     /// [`InstanceCloud::reports_retry_after`](super::InstanceCloud::reports_retry_after).
     fn reports_retry_after(&self) -> bool {

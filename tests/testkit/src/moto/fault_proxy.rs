@@ -17,7 +17,12 @@
 //! - `DescribeTargetGroups` of a load balancer without any, and `DeleteTargetGroup` of one that is
 //!   gone: no error.
 
-use std::{collections::BTreeMap, io, net::Ipv4Addr, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
@@ -116,7 +121,15 @@ impl FaultProxy {
     /// # Errors
     /// There is no port.
     pub async fn start(to: QueryClient) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), to).await
+    }
+
+    /// Starts a proxy on an address of this machine.
+    ///
+    /// # Errors
+    /// It cannot be listened on.
+    pub async fn start_at(address: SocketAddr, to: QueryClient) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
         let url = format!("http://{}", listener.local_addr()?);
         let stop = CancellationToken::new();
         let state = Arc::new(Mutex::new(ProxyState::default()));

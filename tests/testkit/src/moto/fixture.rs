@@ -1,6 +1,8 @@
 //! AWS objects that a test needs as its environment: a VPC with subnets and route tables, instances,
 //! addresses, certificates.
 
+use std::net::Ipv4Addr;
+
 use super::query_api::{CLASSIC, EC2, QueryClient, REGION, WireError, XmlResponse};
 
 /// A VPC with an internet gateway.
@@ -162,6 +164,30 @@ impl Fixture {
         groups: &[&str],
         tags: Tags<'_>,
     ) -> Result<Instance, WireError> {
+        self.launch(subnet, instance_type, groups, None, tags).await
+    }
+
+    /// Launches an instance with this private address, which is one of the subnet's.
+    pub async fn instance_at(
+        &self,
+        address: Ipv4Addr,
+        subnet: &Subnet,
+        instance_type: &str,
+        groups: &[&str],
+        tags: Tags<'_>,
+    ) -> Result<Instance, WireError> {
+        self.launch(subnet, instance_type, groups, Some(&address.to_string()), tags)
+            .await
+    }
+
+    async fn launch(
+        &self,
+        subnet: &Subnet,
+        instance_type: &str,
+        groups: &[&str],
+        address: Option<&str>,
+        tags: Tags<'_>,
+    ) -> Result<Instance, WireError> {
         let mut wanted: Vec<(String, &str)> = vec![
             ("ImageId".into(), "ami-12c6146b"),
             ("MinCount".into(), "1"),
@@ -169,6 +195,7 @@ impl Fixture {
             ("InstanceType".into(), instance_type),
             ("SubnetId".into(), &subnet.id),
         ];
+        wanted.extend(address.map(|address| ("PrivateIpAddress".into(), address)));
         wanted.extend(
             groups
                 .iter()

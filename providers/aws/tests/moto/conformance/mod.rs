@@ -43,10 +43,6 @@ fn excuses(suite: &str) -> &'static [(&'static str, &'static str)] {
             ("late-failure", DONE_WHEN_ANSWERED),
         ],
         _ => &[
-            (
-                "error-kinds",
-                "the deletion of a Service without type goes on where AWS denies the search for a classic load balancer",
-            ),
             ("retry-after", AWS_NAMES_NO_PAUSE),
             ("slow-change", DONE_WHEN_ANSWERED),
             ("late-failure", DONE_WHEN_ANSWERED),

@@ -106,3 +106,55 @@ async fn a_port_of_which_anything_is_odd_costs_no_address() {
         }
     }
 }
+
+/// Two trunks, each with a sub-port, and a server without one.
+#[tokio::test(start_paused = true)]
+async fn a_row_that_cannot_be_read_costs_its_server_alone() {
+    let stage = ProjectFixture::new().await;
+    let mut made = servers(&stage, 3).await;
+    made.sort_by(|a, b| a.name.cmp(&b.name));
+    let row = |id: &str, device: &str, sub_ports: Value| {
+        json!({"id": id, "device_id": device, "status": "ACTIVE", "network_id": format!("of-{id}"),
+            "fixed_ips": [{"ip_address": "10.0.9.9", "subnet_id": "s"}],
+            "trunk_details": {"sub_ports": sub_ports}})
+    };
+    let trunk =
+        |n: usize| row(&format!("p{n}"), &made[n].id, json!([{"port_id": format!("sub{n}")}]));
+    let ports = [trunk(0), trunk(1), row("p2", &made[2].id, json!([]))];
+    let sub_ports = [row("sub0", "", json!([])), row("sub1", "", json!([]))];
+    let networks = ["of-sub0", "of-sub1"].map(|id| json!({"id": id, "name": id}));
+    // Returns whether each of the servers has its addresses.
+    let describe = async |ports: &[Value], sub_ports: &[Value], networks: &[Value]| {
+        let body = |body: Value| FaultKind::Body { code: 200, text: body.to_string() };
+        let first = Fault::new("/network/v2.0/ports", body(json!({ "ports": ports })));
+        stage.cloud.cloud().faults.add(first.times(1));
+        stage.fail("/network/v2.0/ports", body(json!({ "ports": sub_ports })));
+        stage.fail("/network/v2.0/networks", body(json!({ "networks": networks })));
+        let queries = ask(made.iter().map(Server::node), MetadataScope::All);
+        let answers = instances(&stage).describe(&op(), &queries).await.unwrap();
+        stage.clear_faults();
+        let is_whole = |answer: &Result<InstanceStatus, CloudError>| {
+            assert!(!matches!(answer, Ok(InstanceStatus::NotFound)), "{answer:?}");
+            answer.is_ok()
+        };
+        answers.iter().map(is_whole).collect::<Vec<_>>()
+    };
+    assert_eq!(describe(&ports, &sub_ports, &networks).await, [true; 3]);
+    let with = |rows: &[Value], at: usize, field: &str, odd: Value| {
+        let mut rows = rows.to_vec();
+        rows[at][field] = odd;
+        rows
+    };
+    let odd_port = with(&ports, 1, "fixed_ips", "odd".into());
+    assert_eq!(describe(&odd_port, &sub_ports, &networks).await, [true, false, true]);
+    // A port that does not even show its server may be anybody's.
+    let odd_port = with(&odd_port, 1, "device_id", json!([7]));
+    assert_eq!(describe(&odd_port, &sub_ports, &networks).await, [false; 3]);
+    let odd_sub_port = with(&sub_ports, 0, "fixed_ips", "odd".into());
+    assert_eq!(describe(&ports, &odd_sub_port, &networks).await, [false, true, true]);
+    // The other one is read, so it is this one.
+    let odd_sub_port = with(&odd_sub_port, 0, "id", json!([7]));
+    assert_eq!(describe(&ports, &odd_sub_port, &networks).await, [false, true, true]);
+    let odd_network = with(&networks, 1, "name", json!([7]));
+    assert_eq!(describe(&ports, &sub_ports, &odd_network).await, [true, false, true]);
+}

@@ -5,7 +5,10 @@ use openstack_api::octavia::OperatingStatus;
 
 use crate::{
     api::{neutron::FloatingIp, octavia::LoadBalancer},
-    lb::ownership::{ServiceOwnership, created_at},
+    lb::{
+        features::Driver,
+        ownership::{ServiceOwnership, created_at},
+    },
 };
 
 /// A load balancer in ERROR, and what is known of its Service.
@@ -27,6 +30,19 @@ pub struct RecoveryInput<'a> {
     pub is_own_creation: bool,
     /// Floating IPs on the port of the load balancer's VIP, as far as they were read.
     pub floating_ips: &'a [FloatingIp],
+    /// Whether it may be failed over.
+    pub failover: FailoverInput,
+}
+
+/// What decides, besides the load balancer itself, whether it may be failed over.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FailoverInput {
+    /// Setting `failover-on-error`.
+    pub is_enabled: bool,
+    /// True when Octavia did not allow the last attempt, and the next one is not due.
+    pub was_denied: bool,
+    /// True when it was failed over, and the next time is not due.
+    pub is_recent: bool,
 }
 
 /// What is done with a load balancer in ERROR.
@@ -56,17 +72,42 @@ pub enum KeepReason {
     OtherOwner,
     /// It may be older than the Service.
     MayBeOlder,
+    /// Its driver has no failover.
+    NoFailover,
+    /// Failover is not enabled.
+    FailoverDisabled,
+    /// Octavia does not allow this user to fail it over.
+    FailoverDenied,
+    /// It was failed over not long ago.
+    FailedOver,
 }
 
 impl KeepReason {
     /// Describes the reason and the next step for a load balancer, as the end of an error message.
     pub fn describe(self, id: &str) -> String {
+        let command = format!("\"openstack loadbalancer failover {id}\"");
         let reason = match self {
             Self::Serves => {
-                let command = failover_command(id);
                 return format!(
-                    "Octavia reports that it serves, so it is neither deleted nor failed over; an administrator can fail it over, with \"{command}\""
+                    "Octavia reports that it serves, so it is neither deleted nor failed over; an administrator can fail it over, with {command}"
                 );
+            }
+            Self::NoFailover => {
+                return "its driver has no failover, so an administrator has to repair it"
+                    .to_owned();
+            }
+            Self::FailoverDisabled => {
+                return format!(
+                    "an administrator can fail it over, with {command}; failover-on-error in [LoadBalancer] of cloud.conf lets the cloud controller manager do it"
+                );
+            }
+            Self::FailoverDenied => {
+                return format!(
+                    "Octavia does not allow this user to fail it over; an administrator can, with {command}"
+                );
+            }
+            Self::FailedOver => {
+                return "it was failed over less than half an hour ago".to_owned();
             }
             Self::HasServed => "it seems to have served",
             Self::MayServe => "its operating status does not show that it does not serve",
@@ -79,11 +120,6 @@ impl KeepReason {
             "it is not deleted, because {reason}; delete it if no other cluster uses it, and it is created again"
         )
     }
-}
-
-/// Returns the command with which an administrator fails over a load balancer.
-pub fn failover_command(id: &str) -> String {
-    format!("openstack loadbalancer failover {id}")
 }
 
 /// Returns true if a load balancer forwards traffic, whatever its provisioning status.
@@ -104,7 +140,7 @@ pub fn plan_recovery(input: &RecoveryInput<'_>) -> Recovery {
     }
     let has_other_tags = ownership.other_service_tags(load_balancer).next().is_some();
     if input.was_served || has_other_tags || !ownership.owner {
-        return Recovery::FailOver;
+        return plan_failover(load_balancer, input.failover);
     }
     let is_down =
         matches!(load_balancer.operating_status, OperatingStatus::Offline | OperatingStatus::Error);
@@ -126,6 +162,24 @@ pub fn plan_recovery(input: &RecoveryInput<'_>) -> Recovery {
         return Recovery::Keep(KeepReason::HasServed);
     }
     Recovery::Replace
+}
+
+/// Plans whether a load balancer in ERROR that is not deleted is failed over.
+pub fn plan_failover(load_balancer: &LoadBalancer, input: FailoverInput) -> Recovery {
+    let reason = if is_serving(load_balancer) {
+        KeepReason::Serves
+    } else if Driver::parse(&load_balancer.provider).is_ovn() {
+        KeepReason::NoFailover
+    } else if !input.is_enabled {
+        KeepReason::FailoverDisabled
+    } else if input.was_denied {
+        KeepReason::FailoverDenied
+    } else if input.is_recent {
+        KeepReason::FailedOver
+    } else {
+        return Recovery::FailOver;
+    };
+    Recovery::Keep(reason)
 }
 
 /// Returns true if a load balancer was in use: it has a floating IP, or its operating status was
@@ -169,6 +223,7 @@ mod tests {
             service_created: "2026-01-02T03:04:05Z".parse().unwrap(),
             is_own_creation: false,
             floating_ips: &[],
+            failover: FailoverInput { is_enabled: true, ..FailoverInput::default() },
         };
         change(&mut input);
         plan_recovery(&input)
@@ -258,5 +313,50 @@ mod tests {
         assert_eq!(served, Recovery::Keep(KeepReason::Serves));
         let created = plan(&serving, |input| input.is_own_creation = true);
         assert_eq!(created, Recovery::Keep(KeepReason::Serves));
+    }
+
+    #[test]
+    fn what_is_not_failed_over_has_a_reason() {
+        let enabled = FailoverInput { is_enabled: true, ..FailoverInput::default() };
+        let cases = [
+            ("", "ERROR", enabled, Recovery::FailOver),
+            ("amphora", "OFFLINE", enabled, Recovery::FailOver),
+            ("ovn", "ERROR", enabled, Recovery::Keep(KeepReason::NoFailover)),
+            ("amphora", "ONLINE", enabled, Recovery::Keep(KeepReason::Serves)),
+            ("amphora", "DEGRADED", enabled, Recovery::Keep(KeepReason::Serves)),
+            (
+                "amphora",
+                "ERROR",
+                FailoverInput::default(),
+                Recovery::Keep(KeepReason::FailoverDisabled),
+            ),
+            (
+                "amphora",
+                "ERROR",
+                FailoverInput { was_denied: true, ..enabled },
+                Recovery::Keep(KeepReason::FailoverDenied),
+            ),
+            (
+                "amphora",
+                "ERROR",
+                FailoverInput { is_recent: true, ..enabled },
+                Recovery::Keep(KeepReason::FailedOver),
+            ),
+        ];
+        for (driver, status, input, expected) in cases {
+            let mut load_balancer = failed();
+            load_balancer.provider = driver.into();
+            load_balancer.operating_status = status.into();
+            assert_eq!(
+                plan_failover(&load_balancer, input),
+                expected,
+                "{driver} {status} {input:?}"
+            );
+            // The same holds for one of a Service that was served.
+            let recovery = plan(&load_balancer, |recovery| {
+                (recovery.was_served, recovery.failover) = (true, input);
+            });
+            assert_eq!(recovery, expected, "{driver} {status} {input:?}");
+        }
     }
 }

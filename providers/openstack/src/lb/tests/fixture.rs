@@ -141,6 +141,7 @@ impl Fixture {
         let mut settings = LoadBalancerSettings::default();
         settings.networks.subnet = net.subnet.as_str().into();
         settings.networks.floating_network = net.external.as_str().into();
+        settings.failover_on_error = true;
         change(&mut settings, &net);
         let nodes = (0..nodes).map(node).collect();
         Self::start(local, nodes, net, settings).await

@@ -5,7 +5,10 @@ use std::time::Duration;
 use ccm_core::{k8s::ServiceView, provider::ReadMode};
 use openstack_local::api::octavia::{LoadBalancer, OperatingStatus, ProvisioningStatus};
 use openstack_local::{
-    octavia::rows::{LoadBalancerRow, Outcome},
+    octavia::{
+        self,
+        rows::{LoadBalancerRow, Outcome},
+    },
     server::{Fault, FaultKind},
 };
 
@@ -13,6 +16,7 @@ use super::{
     fixture::{Fixture, service},
     trouble::{break_it, failovers, shared},
 };
+use crate::{config, lb::settings::LoadBalancerSettings};
 
 /// Another cluster of the same name has a Service of the same name, whose load balancer is in
 /// ERROR.
@@ -81,7 +85,8 @@ async fn a_balancer_that_was_repaired_just_before_its_deletion_stays() {
         .method("GET")
         .times(1),
     );
-    let rig = rig.restart().await;
+    // This process created it for a Service without an address, so it would be replaced.
+    assert_eq!(&*rig.plan(&web).await.unwrap()[0].operation, "loadbalancer_delete");
     assert!(rig.ensure(&web, ReadMode::Fresh).await.result.is_err());
     assert_eq!((rig.the_lb().id, rig.floating_ips().len()), (lb.id, 1));
     assert!(rig.reasons().is_empty());
@@ -156,4 +161,78 @@ async fn a_failover_that_is_not_allowed_is_not_tried_again_soon_and_stops_no_del
     rig.requests();
     rig.remove(&second).await;
     assert_eq!((failovers(&rig), rig.lbs().len(), rig.floating_ips().len()), (0, 0, 0));
+}
+
+#[test]
+fn the_key_of_the_configuration_is_handed_on() {
+    for failover_on_error in [false, true] {
+        let config = config::LoadBalancer { failover_on_error, ..Default::default() };
+        assert_eq!(LoadBalancerSettings::from(&config).failover_on_error, failover_on_error);
+    }
+}
+
+/// As by default: only an administrator fails it over.
+#[tokio::test(start_paused = true)]
+async fn without_the_key_nothing_is_failed_over_and_whole_balancers_are_deleted() {
+    let rig = Fixture::with(1, |settings, _| {
+        settings.failover_on_error = LoadBalancerSettings::default().failover_on_error;
+    })
+    .await;
+    let (first, second) = shared(&rig).await;
+    break_it(&rig).await;
+    let id = rig.the_lb().id;
+    let rig = rig.restart().await;
+    let texts = [
+        format!("load balancer {id} is in error"),
+        format!("openstack loadbalancer failover {id}"),
+        "failover-on-error in [LoadBalancer]".to_owned(),
+    ];
+    let has_all = |error: &str| texts.iter().all(|text| error.contains(text));
+    // Shadow mode says the same as the sync.
+    let planned = rig.plan(&first).await.unwrap();
+    assert_eq!(&*planned[0].operation, "wait", "{planned:?}");
+    assert!(
+        texts[1..]
+            .iter()
+            .all(|text| planned[0].reason.contains(text)),
+        "{planned:?}"
+    );
+    for _ in 0..3 {
+        let error = rig.try_settle(&first, 3).await.unwrap_err();
+        assert!(has_all(&error), "{error}");
+        // A part of what stays cannot be removed.
+        let error = rig.delete(&second).await.unwrap_err().to_string();
+        assert!(has_all(&error), "{error}");
+    }
+    let requests = rig.requests();
+    assert!(requests.iter().all(|request| request.starts_with("GET")), "{requests:?}");
+    assert_eq!((rig.the_lb().id, rig.listeners().len()), (id.clone(), 2));
+    // Once an administrator has failed it over, both go on.
+    rig.change(move |state, ctx| octavia::load_balancers::failover(state, ctx, &id).unwrap())
+        .await;
+    rig.remove(&second).await;
+    let first = rig.settle(&first).await;
+    assert_eq!((failovers(&rig), rig.listeners().len()), (0, 1));
+    // A whole one is deleted in ERROR.
+    break_it(&rig).await;
+    rig.remove(&first).await;
+    assert_eq!((failovers(&rig), rig.lbs().len(), rig.floating_ips().len()), (0, 0, 0));
+}
+
+/// What a sync does not do, shadow mode does not announce.
+#[tokio::test(start_paused = true)]
+async fn a_failover_that_was_not_allowed_is_not_announced() {
+    let rig = Fixture::new(1).await;
+    rig.octavia(|settings| settings.failover_needs_admin = true)
+        .await;
+    let web = rig.settle(&service("web", &[80])).await;
+    break_it(&rig).await;
+    let id = rig.the_lb().id;
+    assert_eq!(&*rig.plan(&web).await.unwrap()[0].operation, "loadbalancer_failover");
+    let error = rig.ensure(&web, ReadMode::Fresh).await.result.unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("does not allow this user"), "{error}");
+    let planned = rig.plan(&web).await.unwrap();
+    assert_eq!(&*planned[0].operation, "wait", "{planned:?}");
+    assert!(planned[0].reason.contains(&format!("failover {id}")), "{planned:?}");
 }

@@ -297,7 +297,7 @@ async fn under_each_fault(
 ) -> Verdict {
     for fault in InjectedFault::ALL {
         for operation in [ENSURE, Operation::Update, Operation::Delete] {
-            let (_, driver) = prepare(ctx, operation).await?;
+            let (_, mut driver) = prepare(ctx, operation).await?;
             // An earlier answer may decide which calls follow, so each call fails in turn.
             for call in (1..=MAX_CALLS).step_by(ctx.cloud.stride().max(1)) {
                 ctx.cloud
@@ -305,9 +305,14 @@ async fn under_each_fault(
                     .await?;
                 let outcome = driver.call_once(&driver.op(), operation).await?;
                 let fault_hit = ctx.cloud.call_count().await?.calls() >= call;
+                let is_optional = fault_hit
+                    && fault == InjectedFault::Denied
+                    && ctx.cloud.are_optional_since(call).await?;
                 ctx.cloud.script(None).await?;
                 match &outcome.result {
                     Err(error) => check(fault, &format!("{operation:?}, call {call}"), error)?,
+                    // What was done without the answer is to be done again for the next call.
+                    Ok(_) if is_optional => driver = prepare(ctx, operation).await?.1,
                     Ok(_) if fault_hit => {
                         return Err(unnoticed(format!(
                             "{operation:?} succeeded although call {call} failed with {fault:?}"

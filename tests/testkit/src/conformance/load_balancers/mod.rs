@@ -186,7 +186,7 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 44] = [
         ids::ERROR_KINDS,
         interruptions::error_kinds,
         "a cloud error at any call is mapped to the ErrorKind that tells the framework how to \
-         react"
+         react; a denied call that the provider can do without need not be an error"
     ),
     rule!(
         "retry-after",

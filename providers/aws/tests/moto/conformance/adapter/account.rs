@@ -83,10 +83,17 @@ pub(crate) fn refusal(action: Action, fault: InjectedFault) -> (u16, &'static st
     }
 }
 
+/// Reads that the provider can do without when a policy denies them: the search for a classic load
+/// balancer that no status shows. The details that `AccessDeniedCache` does without are followed by
+/// calls that it needs.
+const OPTIONAL: [Action; 1] = [Action::DescribeClassic];
+
 /// The provider's way to AWS: counts calls, slows them down and spoils them.
 pub(crate) struct FaultyTransport {
     ground: Arc<dyn AccountBackend>,
     page: Mutex<FaultScript>,
+    /// Calls that were started since the script.
+    started: Mutex<Vec<Action>>,
 }
 
 /// What is ordered, and what happened since.
@@ -101,10 +108,12 @@ struct FaultScript {
 
 impl FaultyTransport {
     pub(crate) fn new(ground: Arc<dyn AccountBackend>) -> Self {
-        Self { ground, page: Mutex::default() }
+        let (page, started) = Default::default();
+        Self { ground, page, started }
     }
 
     pub(crate) fn script(&self, trouble: Option<InjectedCallFault>) {
+        self.started.lock().clear();
         let mut page = self.page.lock();
         *page = FaultScript { trouble, tally: CallCount::default(), ..*page };
     }
@@ -121,13 +130,22 @@ impl FaultyTransport {
         self.page.lock().total
     }
 
+    /// Returns true if the provider can do without all calls from this one on, counted from 1.
+    pub(crate) fn are_optional_since(&self, first: u64) -> bool {
+        let started = self.started.lock();
+        let mut calls = (1..).zip(&*started).skip_while(|(call, _)| *call < first);
+        calls.all(|(_, action)| OPTIONAL.contains(action))
+    }
+
     pub(crate) fn clear(&self) {
+        self.started.lock().clear();
         let mut page = self.page.lock();
         *page = FaultScript { total: page.total, ..FaultScript::default() };
     }
 
     /// Notes that a call begins; returns what happens to it, and how slow it is.
     fn begin(&self, action: Action) -> (Option<CallFaultKind>, Duration) {
+        self.started.lock().push(action);
         let mut page = self.page.lock();
         match action.class() {
             RequestClass::Read => page.tally.reads += 1,

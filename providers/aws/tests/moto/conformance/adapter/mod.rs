@@ -277,6 +277,10 @@ impl FaultyCloud for AwsAdapter {
         Ok(true)
     }
 
+    async fn are_optional_since(&self, first: u64) -> anyhow::Result<bool> {
+        Ok(self.road.are_optional_since(first))
+    }
+
     fn reports_retry_after(&self) -> bool {
         false
     }

@@ -1,8 +1,16 @@
-//! The IAM documents against the requests that the provider can make.
+//! The IAM documents against the requests that the provider can make: which actions they list, and, with
+//! a small evaluator of policies, on which objects they allow them.
+
+mod authorization;
+mod evaluation;
+mod policy;
+mod rows;
 
 use std::{collections::BTreeSet, path::PathBuf};
 
 use serde_json::Value;
+
+pub(crate) use self::evaluation::denial;
 
 use crate::api::{Action, RequestClass};
 
@@ -94,10 +102,6 @@ fn capabilities(action: Action) -> &'static [&'static str] {
     }
 }
 
-fn iam(action: Action) -> String {
-    format!("{}:{}", action.service().iam_prefix(), action.name())
-}
-
 fn text(path: &str) -> String {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("docs/iam/{path}.json"));
     std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
@@ -138,7 +142,7 @@ fn needed(capability: &str) -> BTreeSet<String> {
         .iter()
         .copied()
         .filter(|action| capabilities(*action).contains(&capability))
-        .map(iam);
+        .map(authorization::name);
     own.chain((capability == "load-balancers").then(|| IMPLIED.to_owned()))
         .collect()
 }
@@ -152,7 +156,11 @@ fn each_document_allows_exactly_what_its_capability_asks_for() {
 
 #[test]
 fn all_documents_together_allow_exactly_what_the_provider_can_ask_for() {
-    let mut expected: BTreeSet<String> = Action::ALL.iter().copied().map(iam).collect();
+    let mut expected: BTreeSet<String> = Action::ALL
+        .iter()
+        .copied()
+        .map(authorization::name)
+        .collect();
     expected.insert(IMPLIED.to_owned());
     assert_eq!(
         CAPABILITIES
@@ -217,7 +225,7 @@ fn changes_name_the_kinds_of_objects_that_they_are_for() {
         .iter()
         .copied()
         .filter(|action| action.class() == RequestClass::Write)
-        .map(iam)
+        .map(authorization::name)
         .collect();
     for statement in document("all").into_iter().chain(document(APART)) {
         let (actions, resources) = (texts(&statement["Action"]), texts(&statement["Resource"]));
