@@ -36,8 +36,8 @@ const OBJECTS_PER_TURN: usize = 32;
 /// The time for which readers share the explained objects. A page with all of them costs the number
 /// of Services times the number of Nodes.
 const SHARED_FOR: Duration = Duration::from_secs(3);
-/// The maximum number of filters whose objects are shared. Objects of a filter are at most some
-/// hundred rows.
+/// The maximum number of filters whose objects are shared. The objects of a filter are at most some
+/// hundred rows, and what is said of all routes.
 const MAX_SHARED: usize = 8;
 
 /// The data of the handlers.
@@ -129,14 +129,18 @@ struct SharedEntry {
 }
 
 impl SharedObjects {
-    /// Returns the objects of a filter from a moment ago, or explains them now.
+    /// Returns the objects of a filter from a moment ago, or explains them now. A reader who had to
+    /// wait takes what was begun after it came, however long that took.
     async fn get<F>(&self, filter: &str, explain: impl FnOnce() -> F) -> Option<Arc<PageObjects>>
     where
         F: Future<Output = Option<PageObjects>>,
     {
+        let arrived = Instant::now();
         let mut entries = self.0.lock().await;
         let begun = Instant::now();
-        entries.retain(|entry| begun.duration_since(entry.begun) < SHARED_FOR);
+        entries.retain(|entry| {
+            entry.begun >= arrived || begun.duration_since(entry.begun) < SHARED_FOR
+        });
         if let Some(entry) = entries.iter().find(|entry| entry.filter == filter) {
             return Some(entry.objects.clone());
         }
@@ -189,12 +193,13 @@ mod tests {
     struct Counted {
         shared: SharedObjects,
         explained: AtomicUsize,
+        takes: Duration,
     }
 
     impl Counted {
         async fn read(&self, filter: &str) -> usize {
             let explain = async || {
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                tokio::time::sleep(self.takes).await;
                 self.explained.fetch_add(1, Ordering::Relaxed);
                 Some(PageObjects::default())
             };
@@ -204,8 +209,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn readers_who_wait_long_share_what_is_explained() {
+        let page = Counted { takes: 2 * SHARED_FOR, ..Counted::default() };
+        let readers = || futures::future::join_all((0..20).map(|_| page.read("")));
+        let later = async {
+            tokio::time::sleep(SHARED_FOR).await;
+            readers().await
+        };
+        let (first, second) = tokio::join!(readers(), later);
+        assert_eq!(first, [1; 20]);
+        assert_eq!(second, [2; 20], "what they saw would have been too old");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn readers_of_the_same_seconds_share_what_is_explained() {
-        let page = Counted::default();
+        let page = Counted { takes: Duration::from_millis(100), ..Counted::default() };
         let readers = futures::future::join_all((0..20).map(|_| page.read("")));
         assert_eq!(readers.await, [1; 20]);
         assert_eq!(page.read("").await, 1);
