@@ -595,18 +595,20 @@ impl Manager {
         }
     }
 
-    /// Waits until the API server answers, with any status, and for `wait` at most. The requests that
+    /// Waits until the API server answers, with any status, and for `wait` at most. Gives up when there
+    /// is no time for another attempt, so that the error is that of an attempt. The requests that
     /// follow report statuses such as 401, 403 or 503 together with the permission that they need.
     async fn wait_for_api_server(&self, wait: Duration) -> Result<(), ManagerError> {
         let client = (self.clients)(well_known::COMPONENT_MANAGER);
         let deadline = Instant::now() + wait;
         loop {
-            let error = match tokio::time::timeout(API_SERVER_TIMEOUT, ping(&client)).await {
+            let limit = deadline.min(Instant::now() + API_SERVER_TIMEOUT);
+            let error = match tokio::time::timeout_at(limit, ping(&client)).await {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(error)) => error,
                 Err(elapsed) => kube::Error::Service(elapsed.into()),
             };
-            if Instant::now() >= deadline {
+            if Instant::now() + API_SERVER_POLL_INTERVAL >= deadline {
                 return Err(ManagerError::Unreachable {
                     host: self.host.clone(),
                     wait,

@@ -35,7 +35,7 @@ async fn an_api_server_that_does_not_answer_is_found() {
     assert_problems("reviews", &report, &[unknown]);
     world.server.faults().remove(fault);
 
-    world.server.faults().add(Match::any(), Action::Drop);
+    let fault = world.server.faults().add(Match::any(), Action::Drop);
     let report = check_as(&world, User::admin(), &FLAGS).await;
     let unreachable =
         Expected("ApiServerUnreachable", Severity::Error, "api.test", "the network to api.test");
@@ -43,6 +43,13 @@ async fn an_api_server_that_does_not_answer_is_found() {
     // There is time for the reason even if there is little of it.
     let report = run_within(manager(&world), 4).await;
     assert_problems("unreachable, in a hurry", &report, &[unreachable]);
+    world.server.faults().remove(fault);
+    world
+        .server
+        .faults()
+        .add(Match::any(), Action::Delay(secs(25)));
+    let report = run_within(manager(&world), 4).await;
+    assert_problems("silent, in a hurry", &report, &[unreachable]);
 }
 
 fn manager(world: &TestCluster) -> Manager {
