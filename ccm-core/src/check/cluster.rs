@@ -74,33 +74,67 @@ fn check_instances(nodes: &[ObservedNode]) -> Finding {
     ClusterFinding::InstanceNotFound.about(names, message)
 }
 
-/// Reports each kind of error of the cloud, with the Nodes that it concerns and the first of their
-/// texts. The texts differ even for one cause, because they contain IDs of requests and objects.
+/// Reports each kind of error of the cloud, with the Nodes that it concerns and its causes.
 fn check_errors(nodes: &[ObservedNode]) -> Vec<Finding> {
-    let mut by_kind: BTreeMap<_, Vec<(&str, String)>> = BTreeMap::new();
+    let mut by_kind: BTreeMap<_, Vec<(&NodeView, &CloudError)>> = BTreeMap::new();
     for node in nodes {
         if let Some(Err(error)) = &node.instance {
             by_kind
                 .entry((error.kind().as_str(), error.reason()))
                 .or_default()
-                .push((&node.node.name, chain(error)));
+                .push((&*node.node, error));
         }
     }
-    let mut findings = Vec::new();
-    for failed in by_kind.into_values() {
-        let Some((first, error)) = failed.first() else {
+    let report = |failed: Vec<(&NodeView, &CloudError)>| {
+        let names: Vec<_> = failed.iter().map(|(node, _)| &node.name).collect();
+        let (names, causes) = (list_names(&names), causes(&failed));
+        let message = format!("the cloud cannot say whether these exist: {names}{causes}");
+        ClusterFinding::InstanceQueryFailed.about(names, message)
+    };
+    by_kind.into_values().map(report).collect()
+}
+
+/// Returns the text of each cause, with the first Node that it concerns and a count of the others.
+fn causes(failed: &[(&NodeView, &CloudError)]) -> String {
+    const SHOWN: usize = 3;
+    // First, Nodes by cause.
+    let mut causes: Vec<(String, Vec<(&str, String)>)> = Vec::new();
+    for (node, error) in failed {
+        let (cause, text) = (without_ids(node, error), chain(*error));
+        let concerned = (&*node.name, text);
+        match causes.iter_mut().find(|(known, _)| *known == cause) {
+            Some((_, nodes)) => nodes.push(concerned),
+            None => causes.push((cause, vec![concerned])),
+        }
+    }
+
+    // Next, their texts. All Nodes are named before them.
+    let mut texts = String::new();
+    for (_, nodes) in causes.iter().take(SHOWN) {
+        let [(first, text), others @ ..] = &nodes[..] else {
             continue;
         };
-        let names: Vec<_> = failed.iter().map(|(name, _)| name).collect();
-        let names = list_names(&names);
-        let message = if failed.iter().all(|(_, text)| text == error) {
-            format!("the cloud cannot say whether these exist: {names}: {error}")
-        } else {
-            format!("the cloud cannot say whether these exist: {names}; of {first}: {error}")
+        let is_same = causes.len() == 1 && others.iter().all(|(_, other)| other == text);
+        texts += &match others.len() {
+            _ if is_same => format!(": {text}"),
+            0 => format!("; of {first}: {text}"),
+            more => format!("; of {first} and {more} more: {text}"),
         };
-        findings.push(ClusterFinding::InstanceQueryFailed.about(names, message));
     }
-    findings
+    match causes.len().saturating_sub(SHOWN) {
+        0 => texts,
+        more => format!("{texts}; and {more} other texts"),
+    }
+}
+
+/// Returns the text of an error without the IDs of its request and of its Node, by which texts differ
+/// even if their cause is the same.
+fn without_ids(node: &NodeView, error: &CloudError) -> String {
+    let provider_id = node.provider_id.as_deref();
+    let instance = provider_id.and_then(|id| id.rsplit('/').next());
+    let ids = [error.request_id(), provider_id, instance, Some(&*node.name)];
+    let ids = ids.into_iter().flatten().filter(|id| !id.is_empty());
+    ids.fold(chain(error), |text, id| text.replace(id, "…"))
 }
 
 /// Returns true if an initialised Node of ours has internal addresses, and the cloud knows none of
@@ -207,27 +241,46 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_one_kind_are_one_finding() {
-        let failed = |name: &str, kind, text: &str| ObservedNode {
-            instance: Some(Err(CloudError::new(kind, text))),
-            ..observed(name, Some(&format!("x://{name}")))
-        };
-        let nodes = [
-            failed("a", ErrorKind::Transient, "outage (request 1)"),
-            failed("b", ErrorKind::Denied, "bad token"),
-            failed("c", ErrorKind::Transient, "outage (request 2)"),
-            failed("d", ErrorKind::Denied, "bad token"),
-        ];
-        let found = problems(&nodes, &[]);
-        let texts: Vec<_> = found.iter().map(|(_, text)| &**text).collect();
+    fn errors_of_one_kind_are_one_finding_with_all_causes() {
         let begin = "the cloud cannot say whether these exist";
+        let texts = |failed: &[(&str, ErrorKind, &str, &str)]| -> Vec<String> {
+            let failed = failed
+                .iter()
+                .map(|(name, kind, text, request)| ObservedNode {
+                    instance: Some(Err(CloudError::new(*kind, *text).with_request_id(*request))),
+                    ..observed(name, Some(&format!("x://i-{name}")))
+                });
+            let found = problems(&failed.collect::<Vec<_>>(), &[]);
+            found.into_iter().map(|(_, text)| text).collect()
+        };
+        let (outage, denied) = (ErrorKind::Transient, ErrorKind::Denied);
         assert_eq!(
-            texts,
+            texts(&[
+                ("n1", outage, "GET i-n1: outage (request r-7)", "r-7"),
+                ("n2", denied, "bad token", "r-8"),
+                ("n3", outage, "GET i-n3: outage (request r-9)", "r-9"),
+                ("n4", denied, "bad token", "r-10"),
+            ]),
             [
-                format!("{begin}: b, d: bad token"),
-                format!("{begin}: a, c; of a: outage (request 1)"),
+                format!("{begin}: n2, n4: bad token"),
+                format!("{begin}: n1, n3; of n1 and 1 more: GET i-n1: outage (request r-7)"),
             ]
         );
+        // Two causes of one kind.
+        assert_eq!(
+            texts(&[
+                ("n1", denied, "bad token", "r-1"),
+                ("n2", denied, "i-n2 is in another project", "r-2"),
+                ("n3", denied, "i-n3 is in another project", "r-3"),
+            ]),
+            [format!(
+                "{begin}: n1, n2, n3; of n1: bad token; of n2 and 1 more: i-n2 is in another project"
+            )]
+        );
+        // More than anyone wants to read.
+        let many = [("n1", "full"), ("n2", "gone"), ("n3", "off"), ("n4", "slow"), ("n5", "old")];
+        let found = texts(&many.map(|(name, text)| (name, denied, text, "r-1"))).concat();
+        assert!(found.ends_with("; of n3: off; and 2 other texts"), "{found}");
     }
 
     #[test]

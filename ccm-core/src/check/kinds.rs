@@ -74,7 +74,7 @@ crate::finding_kinds! {
             "the manager ends at its start, and nothing else was checked"
             "correct the cloud config or the credentials";
         CheckPanicked: Error Cloud
-            "what OBJECT would have said is missing; in the manager, the same panic fails one call or one sync"
+            "what OBJECT would have said is missing; whether the manager meets the same bug is not known"
             "report it as a bug, with the message and what the process printed before it";
         CloudTooSlow: Error Cloud
             "the checks that are missing above did not end"

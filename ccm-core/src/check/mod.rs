@@ -90,6 +90,11 @@ pub fn not_built(error: &BoxError) -> Finding {
     }
 }
 
+/// Returns the finding about a panic, which ended only a part of the checks.
+pub(crate) fn panicked(object: &str, panic: &str) -> Finding {
+    ClusterFinding::CheckPanicked.about(object, format!("a panic ended {object}: {panic}"))
+}
+
 /// Lists names for a message: all of them if they are few, otherwise the first and a count.
 pub fn list_names<T: AsRef<str>>(names: &[T]) -> String {
     const SHOWN: usize = 5;

@@ -30,6 +30,7 @@ use crate::{
         cluster::{self, ObservedNode},
         lease,
         managers::{self, ManagerPod},
+        panicked,
         permissions::{self, EnabledParts},
         services::{self, ReadService},
     },
@@ -553,9 +554,4 @@ impl Report {
     fn wait_for_cloud(&self) {
         self.waits_for_cloud.store(true, Ordering::Relaxed);
     }
-}
-
-/// Returns the finding about a panic, which ended only a part of the checks.
-fn panicked(object: &str, panic: &str) -> Finding {
-    ClusterFinding::CheckPanicked.about(object, format!("a panic ended {object}: {panic}"))
 }
