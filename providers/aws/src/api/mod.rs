@@ -35,8 +35,8 @@ pub trait Transport: Send + Sync + 'static {
     /// Returns AWS' error, or [`AwsErrorCause::NoResponse`].
     async fn send(&self, call: Call) -> Result<Reply, AwsError>;
 
-    /// Asks EC2 with the parameter `DryRun` whether it would allow a change, which changes nothing.
-    /// The default does not know.
+    /// Asks EC2 with the parameter `DryRun` whether it would allow a request, which changes nothing
+    /// unless the endpoint ignores the parameter. The default does not know.
     ///
     /// # Errors
     /// Returns any other error of AWS, or [`AwsErrorCause::NoResponse`].
@@ -46,7 +46,7 @@ pub trait Transport: Send + Sync + 'static {
     }
 }
 
-/// The answer to the question whether EC2 would allow a change.
+/// The answer to the question whether EC2 would allow a request.
 #[derive(Clone, Debug)]
 pub enum DryRunAnswer {
     /// It would.
@@ -56,6 +56,8 @@ pub enum DryRunAnswer {
     Denied(AwsError),
     /// AWS has no such question for this request.
     Unknown,
+    /// The endpoint ignored the parameter, and carried the request out.
+    CarriedOut,
 }
 
 impl DryRunAnswer {

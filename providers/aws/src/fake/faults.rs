@@ -25,6 +25,10 @@ pub(super) struct Faults {
     denied: BTreeSet<Action>,
     /// True if objects that exist may not be tagged.
     pub(super) tags_only_at_creation: bool,
+    /// Actions that are carried out despite `DryRun`.
+    pub(super) without_dry_run: BTreeSet<Action>,
+    /// The requests about which was asked whether they would be allowed.
+    pub(super) asked: Vec<Call>,
     /// Number of writes since faults were last cleared.
     writes: usize,
     /// Writes whose answer is lost, by number.

@@ -144,6 +144,16 @@ impl FakeAws {
         self.state.lock().faults.tags_only_at_creation = true;
     }
 
+    /// Ignores `DryRun` for an action, like an emulator that does not know the parameter.
+    pub fn ignore_dry_run(&self, action: Action) {
+        self.state.lock().faults.without_dry_run.insert(action);
+    }
+
+    /// Returns the requests about which was asked whether they would be allowed.
+    pub fn asked(&self) -> Vec<Call> {
+        self.state.lock().faults.asked.clone()
+    }
+
     /// Loses the answer of the n-th write from now; 1 is the next one.
     pub fn fail_nth_write(&self, n: usize, crash: Crash) {
         self.state.lock().faults.lose(n, crash);
@@ -264,6 +274,14 @@ impl Transport for FakeAws {
         let action = call.action();
         if action.service() != Service::Ec2 {
             return Ok(DryRunAnswer::Unknown);
+        }
+        let is_ignored = {
+            let faults = &mut self.state.lock().faults;
+            faults.asked.push(call.clone());
+            faults.without_dry_run.contains(&action)
+        };
+        if is_ignored {
+            return self.send(call).await.map(|_| DryRunAnswer::CarriedOut);
         }
         self.half_latency().await;
         let refusal = self.state.lock().faults.refusal(&call);

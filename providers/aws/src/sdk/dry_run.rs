@@ -1,11 +1,11 @@
-//! Requests with `DryRun`, with which EC2 says whether it would allow a change, and changes nothing.
+//! Requests with `DryRun`, with which EC2 says whether it would allow them, and changes nothing.
 
 use aws_sdk_ec2::{
     Client,
     operation::{
         authorize_security_group_ingress::AuthorizeSecurityGroupIngressInput,
         create_security_group::CreateSecurityGroupInput, create_tags::CreateTagsInput,
-        modify_instance_attribute::ModifyInstanceAttributeInput,
+        describe_vpcs::DescribeVpcsInput, modify_instance_attribute::ModifyInstanceAttributeInput,
     },
 };
 use aws_smithy_runtime_api::{
@@ -20,7 +20,7 @@ use aws_smithy_runtime_api::{
 };
 use aws_smithy_types::config_bag::ConfigBag;
 
-/// Returns a client that only asks whether changes would be allowed.
+/// Returns a client that only asks whether requests would be allowed.
 pub(super) fn client(ec2: &Client) -> Client {
     let config = ec2.config().to_builder().interceptor(DryRun).build();
     Client::from_conf(config)
@@ -60,6 +60,7 @@ fn set_dry_run(input: &mut Input) -> bool {
         };
     }
     set!(
+        DescribeVpcsInput,
         CreateSecurityGroupInput,
         AuthorizeSecurityGroupIngressInput,
         CreateTagsInput,
@@ -81,6 +82,8 @@ mod tests {
         assert!(set_dry_run(&mut input));
         let tags = input.downcast_ref::<CreateTagsInput>().unwrap();
         assert_eq!(tags.dry_run, Some(true));
+        let vpcs = DescribeVpcsInput::builder().build().unwrap();
+        assert!(set_dry_run(&mut Input::erase(vpcs)));
         let delete = DeleteSecurityGroupInput::builder().build().unwrap();
         assert!(!set_dry_run(&mut Input::erase(delete)));
     }

@@ -1,6 +1,8 @@
 //! Each row is one misconfiguration, for which there must be exactly one line that says what to do
 //! about it.
 
+mod permissions;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -494,29 +496,4 @@ async fn a_healthy_cluster_is_green_and_nothing_is_changed() {
     }
     assert_eq!(fixture.world.aws.writes(), 0);
     assert!(fixture.world.aws.requests() <= 10, "{:?}", fixture.world.aws.actions());
-}
-
-#[tokio::test(start_paused = true)]
-async fn only_changes_that_the_manager_makes_are_asked_about() {
-    // The documented policy allows tags of security groups when they are created; upstream's group of
-    // the nodes has the cluster's tag with the value shared.
-    let fixture = Fixture::new();
-    fixture.world.aws.deny_tags_after_creation();
-    fixture
-        .world
-        .aws
-        .tag(&fixture.world.node_group, OWN_TAG, "shared");
-    let found = fixture.check().await;
-    assert!(problems(&found).is_empty(), "{found:#?}");
-
-    // Without security groups of load balancers, and without rules in those of nodes.
-    let mut fixture = Fixture::new();
-    fixture.config += "\nDefaultLoadBalancerType = nlb\nDisableSecurityGroupIngress = true";
-    fixture.world.aws.deny(Action::CreateSecurityGroup);
-    fixture
-        .world
-        .aws
-        .deny(Action::AuthorizeSecurityGroupIngress);
-    let found = fixture.check().await;
-    assert!(problems(&found).is_empty(), "{found:#?}");
 }
