@@ -14,7 +14,7 @@ use super::{
 use crate::{
     check::{self, Area, CheckReport, ClusterFinding, Finding, Severity},
     config::{Config, Product, ShadowConfig},
-    error::{BoxError, chain},
+    error::{BoxError, caught, chain},
     manager::Manager,
     provider::CloudProvider,
 };
@@ -81,7 +81,9 @@ where
 }
 
 /// Builds the provider and the manager, and runs the checks within `timeout`. A provider that
-/// cannot be built is a finding, too.
+/// cannot be built is a finding, too. It may take three quarters of the time, so that a slow cloud is
+/// not mistaken for a slow API server. With the default of the flag that is longer than a provider
+/// waits for one answer, so that its own error is reported.
 async fn check_once<B, F>(
     product: Product,
     config: Config,
@@ -94,12 +96,17 @@ where
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
     let limit = Instant::now() + timeout;
-    let build = tokio::time::timeout_at(limit, build(config.clone()));
+    let own_config = config.clone();
+    let build = caught(async { build(own_config).await });
+    let build = tokio::time::timeout(timeout * 3 / 4, build);
     let provider = match stop.run_until_cancelled(build).await {
-        Some(Ok(Ok(provider))) => provider,
-        Some(Ok(Err(error))) => return Ok(only(check::not_built(&error))),
+        Some(Ok(Ok(Ok(provider)))) => provider,
+        Some(Ok(Ok(Err(error)))) => return Ok(only(check::not_built(&error))),
+        Some(Ok(Err(panic))) => {
+            return Ok(only(check::panicked("the creation of the cloud provider", &panic)));
+        }
         Some(Err(_)) => {
-            let message = format!("the cloud did not answer within --{TIMEOUT}");
+            let message = format!("the cloud did not answer within three quarters of --{TIMEOUT}");
             return Ok(only(ClusterFinding::CloudTooSlow.about("cloud", message)));
         }
         None => return Err("stopped before the cloud provider was built".into()),
@@ -133,6 +140,48 @@ mod tests {
             Invocation::Run(config) => CheckArgs::read(&config),
             other => unreachable!("{other:?}"),
         }
+    }
+
+    /// Checks with the flags, and with a provider that is built so.
+    async fn check_with<F>(args: &[&str], build: impl FnOnce(Config) -> F) -> Finding
+    where
+        F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
+    {
+        let product = with_flags(Product::new("ccm-test", "v0.0", &["test"]));
+        let all_args = ["--cloud-provider=test"].iter().chain(args);
+        let Ok(Invocation::Run(config)) = config::parse(&product, all_args) else {
+            unreachable!("the flags are valid")
+        };
+        let timeout = read(args).unwrap().timeout;
+        let stop = CancellationToken::new();
+        let mut report = check_once(product, *config, build, timeout, &stop)
+            .await
+            .unwrap();
+        assert_eq!(report.findings.len(), 1, "{}", report.table());
+        report.findings.remove(0)
+    }
+
+    async fn fail_after(seconds: u64) -> Result<Arc<dyn CloudProvider>, BoxError> {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        Err("no answer from the identity service".into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_that_is_built_slowly_takes_three_quarters_of_the_time() {
+        let finding = check_with(&["--timeout=10s"], |_| fail_after(8)).await;
+        assert_eq!(finding.name, "CloudTooSlow");
+        // OpenStack waits 60 s for an answer.
+        let finding = check_with(&[], |_| fail_after(61)).await;
+        assert_eq!(finding.name, "CloudConfigRejected");
+        assert!(finding.message.contains("identity service"), "{finding:?}");
+    }
+
+    #[tokio::test]
+    async fn a_panic_while_the_provider_is_built_is_a_finding() {
+        let panics = |_| -> std::future::Ready<_> { panic!("index out of bounds") };
+        let finding = check_with(&[], panics).await;
+        assert_eq!(finding.name, "CheckPanicked");
+        assert!(finding.message.contains("index out of bounds"), "{finding:?}");
     }
 
     #[test]

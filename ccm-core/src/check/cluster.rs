@@ -74,25 +74,67 @@ fn check_instances(nodes: &[ObservedNode]) -> Finding {
     ClusterFinding::InstanceNotFound.about(names, message)
 }
 
-/// Reports the errors of the cloud, each with the Nodes that it concerns.
+/// Reports each kind of error of the cloud, with the Nodes that it concerns and its causes.
 fn check_errors(nodes: &[ObservedNode]) -> Vec<Finding> {
-    let mut by_error: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    let mut by_kind: BTreeMap<_, Vec<(&NodeView, &CloudError)>> = BTreeMap::new();
     for node in nodes {
         if let Some(Err(error)) = &node.instance {
-            by_error
-                .entry(chain(error))
+            by_kind
+                .entry((error.kind().as_str(), error.reason()))
                 .or_default()
-                .push(&node.node.name);
+                .push((&*node.node, error));
         }
     }
-    by_error
-        .into_iter()
-        .map(|(error, names)| {
-            let names = list_names(&names);
-            let message = format!("the cloud cannot say whether these exist: {names}: {error}");
-            ClusterFinding::InstanceQueryFailed.about(names, message)
-        })
-        .collect()
+    let report = |failed: Vec<(&NodeView, &CloudError)>| {
+        let names: Vec<_> = failed.iter().map(|(node, _)| &node.name).collect();
+        let (names, causes) = (list_names(&names), causes(&failed));
+        let message = format!("the cloud cannot say whether these exist: {names}{causes}");
+        ClusterFinding::InstanceQueryFailed.about(names, message)
+    };
+    by_kind.into_values().map(report).collect()
+}
+
+/// Returns the text of each cause, with the first Node that it concerns and a count of the others.
+fn causes(failed: &[(&NodeView, &CloudError)]) -> String {
+    const SHOWN: usize = 3;
+    // First, Nodes by cause.
+    let mut causes: Vec<(String, Vec<(&str, String)>)> = Vec::new();
+    for (node, error) in failed {
+        let (cause, text) = (without_ids(node, error), chain(*error));
+        let concerned = (&*node.name, text);
+        match causes.iter_mut().find(|(known, _)| *known == cause) {
+            Some((_, nodes)) => nodes.push(concerned),
+            None => causes.push((cause, vec![concerned])),
+        }
+    }
+
+    // Next, their texts. All Nodes are named before them.
+    let mut texts = String::new();
+    for (_, nodes) in causes.iter().take(SHOWN) {
+        let [(first, text), others @ ..] = &nodes[..] else {
+            continue;
+        };
+        let is_same = causes.len() == 1 && others.iter().all(|(_, other)| other == text);
+        texts += &match others.len() {
+            _ if is_same => format!(": {text}"),
+            0 => format!("; of {first}: {text}"),
+            more => format!("; of {first} and {more} more: {text}"),
+        };
+    }
+    match causes.len().saturating_sub(SHOWN) {
+        0 => texts,
+        more => format!("{texts}; and {more} other texts"),
+    }
+}
+
+/// Returns the text of an error without the IDs of its request and of its Node, by which texts differ
+/// even if their cause is the same.
+fn without_ids(node: &NodeView, error: &CloudError) -> String {
+    let provider_id = node.provider_id.as_deref();
+    let instance = provider_id.and_then(|id| id.rsplit('/').next());
+    let ids = [error.request_id(), provider_id, instance, Some(&*node.name)];
+    let ids = ids.into_iter().flatten().filter(|id| !id.is_empty());
+    ids.fold(chain(error), |text, id| text.replace(id, "…"))
 }
 
 /// Returns true if an initialised Node of ours has internal addresses, and the cloud knows none of
@@ -196,6 +238,49 @@ mod tests {
         assert_eq!(problems(&nodes, &[]), []);
         assert_eq!(check_nodes(&nodes, &[])[0].message, "3 nodes, 3 of them found in the cloud");
         assert_eq!(problems(&[], &[]), []);
+    }
+
+    #[test]
+    fn errors_of_one_kind_are_one_finding_with_all_causes() {
+        let begin = "the cloud cannot say whether these exist";
+        let texts = |failed: &[(&str, ErrorKind, &str, &str)]| -> Vec<String> {
+            let failed = failed
+                .iter()
+                .map(|(name, kind, text, request)| ObservedNode {
+                    instance: Some(Err(CloudError::new(*kind, *text).with_request_id(*request))),
+                    ..observed(name, Some(&format!("x://i-{name}")))
+                });
+            let found = problems(&failed.collect::<Vec<_>>(), &[]);
+            found.into_iter().map(|(_, text)| text).collect()
+        };
+        let (outage, denied) = (ErrorKind::Transient, ErrorKind::Denied);
+        assert_eq!(
+            texts(&[
+                ("n1", outage, "GET i-n1: outage (request r-7)", "r-7"),
+                ("n2", denied, "bad token", "r-8"),
+                ("n3", outage, "GET i-n3: outage (request r-9)", "r-9"),
+                ("n4", denied, "bad token", "r-10"),
+            ]),
+            [
+                format!("{begin}: n2, n4: bad token"),
+                format!("{begin}: n1, n3; of n1 and 1 more: GET i-n1: outage (request r-7)"),
+            ]
+        );
+        // Two causes of one kind.
+        assert_eq!(
+            texts(&[
+                ("n1", denied, "bad token", "r-1"),
+                ("n2", denied, "i-n2 is in another project", "r-2"),
+                ("n3", denied, "i-n3 is in another project", "r-3"),
+            ]),
+            [format!(
+                "{begin}: n1, n2, n3; of n1: bad token; of n2 and 1 more: i-n2 is in another project"
+            )]
+        );
+        // More than anyone wants to read.
+        let many = [("n1", "full"), ("n2", "gone"), ("n3", "off"), ("n4", "slow"), ("n5", "old")];
+        let found = texts(&many.map(|(name, text)| (name, denied, text, "r-1"))).concat();
+        assert!(found.ends_with("; of n3: off; and 2 other texts"), "{found}");
     }
 
     #[test]

@@ -73,6 +73,9 @@ crate::finding_kinds! {
         CloudConfigRejected: Error Cloud
             "the manager ends at its start, and nothing else was checked"
             "correct the cloud config or the credentials";
+        CheckPanicked: Error Cloud
+            "what OBJECT would have said is missing; whether the manager meets the same bug is not known"
+            "report it as a bug, with the message and what the process printed before it";
         CloudTooSlow: Error Cloud
             "the checks that are missing above did not end"
             "check the endpoint in the cloud config and the network to it; raise --timeout if the cloud is slow";

@@ -74,11 +74,6 @@ impl CheckReport {
         })
     }
 
-    /// Returns true if there is a finding about `area`.
-    pub(crate) fn has(&self, area: Area) -> bool {
-        self.findings.iter().any(|finding| finding.area == area)
-    }
-
     fn count(&self, severity: Severity) -> usize {
         self.findings
             .iter()
@@ -93,6 +88,11 @@ pub fn not_built(error: &BoxError) -> Finding {
         Some(error) => error.finding.clone(),
         None => ClusterFinding::CloudConfigRejected.about("cloud config", chain(&**error)),
     }
+}
+
+/// Returns the finding about a panic, which ended only a part of the checks.
+pub(crate) fn panicked(object: &str, panic: &str) -> Finding {
+    ClusterFinding::CheckPanicked.about(object, format!("a panic ended {object}: {panic}"))
 }
 
 /// Lists names for a message: all of them if they are few, otherwise the first and a count.

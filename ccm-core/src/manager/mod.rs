@@ -143,10 +143,12 @@ pub enum ManagerError {
     #[error("could not build the client of the API server")]
     Client(#[source] Box<kube::Error>),
     /// The API server did not answer in time.
-    #[error("could not reach the API server {host} within {}s", API_SERVER_WAIT.as_secs())]
+    #[error("could not reach the API server {host} within {}s", wait.as_secs())]
     Unreachable {
         /// The host of the API server.
         host: String,
+        /// The time for which it was tried.
+        wait: Duration,
         /// The last error.
         #[source]
         source: Box<kube::Error>,
@@ -388,7 +390,10 @@ impl Manager {
                 "cloud provider has no cluster ID; this cluster's objects cannot be distinguished from another cluster's"
             );
         }
-        match stop.run_until_cancelled(self.wait_for_api_server()).await {
+        match stop
+            .run_until_cancelled(self.wait_for_api_server(API_SERVER_WAIT))
+            .await
+        {
             Some(reachable) => reachable?,
             None => return Ok(self.stopped()),
         }
@@ -590,20 +595,23 @@ impl Manager {
         }
     }
 
-    /// Waits until the API server answers, with any status. The requests that follow report
-    /// statuses such as 401, 403 or 503 together with the permission that they need.
-    async fn wait_for_api_server(&self) -> Result<(), ManagerError> {
+    /// Waits until the API server answers, with any status, and for `wait` at most. Gives up when there
+    /// is no time for another attempt, so that the error is that of an attempt. The requests that
+    /// follow report statuses such as 401, 403 or 503 together with the permission that they need.
+    async fn wait_for_api_server(&self, wait: Duration) -> Result<(), ManagerError> {
         let client = (self.clients)(well_known::COMPONENT_MANAGER);
-        let deadline = Instant::now() + API_SERVER_WAIT;
+        let deadline = Instant::now() + wait;
         loop {
-            let error = match tokio::time::timeout(API_SERVER_TIMEOUT, ping(&client)).await {
+            let limit = deadline.min(Instant::now() + API_SERVER_TIMEOUT);
+            let error = match tokio::time::timeout_at(limit, ping(&client)).await {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(error)) => error,
                 Err(elapsed) => kube::Error::Service(elapsed.into()),
             };
-            if Instant::now() >= deadline {
+            if Instant::now() + API_SERVER_POLL_INTERVAL >= deadline {
                 return Err(ManagerError::Unreachable {
                     host: self.host.clone(),
+                    wait,
                     source: Box::new(error),
                 });
             }

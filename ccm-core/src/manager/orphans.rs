@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    DRAIN_LIMIT, Manager, ManagerError,
+    API_SERVER_WAIT, DRAIN_LIMIT, Manager, ManagerError,
     election::{self, WriteGates},
     services::SERVICE_CLIENT,
     telemetry::Telemetry,
@@ -103,7 +103,7 @@ impl Manager {
         }
         let mut tasks = Tasks::new(stop.child_token());
         let prepare = async {
-            self.wait_for_api_server().await?;
+            self.wait_for_api_server(API_SERVER_WAIT).await?;
             self.prepare_scanner(&mut tasks, request.delete.is_some())
                 .await
         };

@@ -33,6 +33,18 @@ pub trait Inventory: Send + Sync {
     /// Must return an error if the list would be incomplete.
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError>;
 
+    /// Finds out for the subcommand `check` whether the list can be read. Must not change anything.
+    ///
+    /// The default reads the whole list. A provider whose cloud lists in pages should read one page of
+    /// each kind of object, which shows the permission, too.
+    ///
+    /// # Errors
+    /// Must return an error if [`list_owned`](Self::list_owned) would fail because of a missing
+    /// permission or a service that does not answer.
+    async fn check_readable(&self, op: &Op) -> Result<(), CloudError> {
+        self.list_owned(op).await.map(drop)
+    }
+
     /// Checks the ownership tags of an object again and deletes it. Returns [`Progress::Done`] once
     /// it no longer exists.
     async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError>;

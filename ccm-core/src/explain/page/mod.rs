@@ -4,6 +4,8 @@
 
 mod html;
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::{
@@ -36,7 +38,7 @@ pub(crate) struct Page {
     pub(crate) at: Timestamp,
     pub(crate) options: PageOptions,
     /// The objects, or the reason why there are none.
-    pub(crate) objects: Result<PageObjects, String>,
+    pub(crate) objects: Result<Arc<PageObjects>, String>,
     pub(crate) queues: Vec<QueueRow>,
     pub(crate) checks: Vec<CheckRow>,
     pub(crate) calls: CallTable,
@@ -47,6 +49,8 @@ pub(crate) struct Page {
 pub(crate) struct PageObjects {
     /// The name of the provider.
     pub(crate) provider: String,
+    /// The time at which they were explained.
+    pub(crate) at: Timestamp,
     pub(crate) waiting: Rows<Waiting>,
     pub(crate) nodes: Rows<NodeRow>,
     pub(crate) services: Rows<ServiceRow>,

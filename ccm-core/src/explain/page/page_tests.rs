@@ -77,7 +77,7 @@ fn page(options: PageOptions, nodes: Vec<NodeExplanation>) -> Page {
     Page {
         at: at(),
         options,
-        objects: Ok(objects),
+        objects: Ok(Arc::new(objects)),
         queues: vec![queue],
         checks: vec![CheckRow { name: HOSTILE.to_owned(), failure: Some(HOSTILE.to_owned()) }],
         calls: CallTable { seconds: Some(240), rows: vec![call] },
@@ -89,7 +89,7 @@ fn what_others_wrote_is_text_wherever_it_stands() {
     let options = PageOptions { filter: HOSTILE.to_owned(), keep: true };
     let id = format!("other://{HOSTILE}");
     let mut page = page(options, vec![node(HOSTILE, Some(&id))]);
-    if let Ok(objects) = &mut page.objects {
+    if let Some(objects) = page.objects.as_mut().ok().and_then(Arc::get_mut) {
         objects.add_routes(routes(1));
         assert_eq!(objects.waiting.shown.len(), 1, "{objects:?}");
         objects.services.push(
@@ -144,7 +144,7 @@ fn nothing_is_loaded_but_the_style_sheet() {
 #[test]
 fn sections_can_be_reached_and_tables_have_captions_and_headers() {
     let mut page = page(options(""), vec![node("a", None)]);
-    if let Ok(objects) = &mut page.objects {
+    if let Some(objects) = page.objects.as_mut().ok().and_then(Arc::get_mut) {
         objects.add_routes(routes(0));
     }
     let html = render(&page);
@@ -218,7 +218,7 @@ fn an_empty_cluster_and_a_process_that_does_not_lead_say_so() {
 #[test]
 fn figures_of_queues_calls_and_long_lists_of_routes_are_shown() {
     let mut page = page(options(""), Vec::new());
-    if let Ok(objects) = &mut page.objects {
+    if let Some(objects) = page.objects.as_mut().ok().and_then(Arc::get_mut) {
         objects.add_routes(routes(MAX_ROWS + 7));
     }
     let html = render(&page);

@@ -4,7 +4,10 @@ mod requests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -14,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    DRAIN_LIMIT, Manager, ManagerError, NODE_CLIENT,
+    API_SERVER_WAIT, DRAIN_LIMIT, Manager, ManagerError, NODE_CLIENT,
     election::{self, WriteGates},
     route::ROUTE_CLIENT,
     services::SERVICE_CLIENT,
@@ -27,6 +30,7 @@ use crate::{
         cluster::{self, ObservedNode},
         lease,
         managers::{self, ManagerPod},
+        panicked,
         permissions::{self, EnabledParts},
         services::{self, ReadService},
     },
@@ -34,7 +38,7 @@ use crate::{
         self, controller_names as names,
         leader_migration::{ControllerLock, LeaderMigration},
     },
-    error::chain,
+    error::{caught, chain},
     k8s::{ServiceFields, ServiceView, well_known},
     provider::{
         CheckedCluster, InstanceBatcher, InstanceQuery, LoadBalancers, MetadataScope,
@@ -49,12 +53,13 @@ use crate::{
 };
 
 /// The time before the end of the checks at which the provider's own checks end, so that their
-/// findings are in the report.
+/// findings are in the report. With a short limit it is a tenth of the time.
 const PROVIDER_RESERVE: Duration = Duration::from_secs(5);
 
 impl Manager {
     /// Checks API server, permissions, cloud, Nodes and Services, and changes nothing. Ends at
-    /// `limit`, with the findings so far.
+    /// `limit`, with the findings so far. An unreachable API server is waited for during half of the
+    /// time at most, so that the reason is in the report.
     ///
     /// # Errors
     /// Returns an error if metrics cannot be registered, or if `stop` is cancelled.
@@ -73,13 +78,14 @@ impl Manager {
                 );
             }
         }
-        let checks = tokio::time::timeout_at(limit, self.run_checks(&report, limit, &stop));
+        let checks = tokio::time::timeout_at(limit, caught(self.run_checks(&report, limit, &stop)));
         match stop.run_until_cancelled(checks).await {
-            Some(Ok(Ok(()))) => {}
-            Some(Ok(Err(error))) => {
+            Some(Ok(Ok(Ok(())))) => {}
+            Some(Ok(Ok(Err(error)))) => {
                 report.add(ClusterFinding::CachesNotFilled.about("caches", chain(&error)));
             }
-            Some(Err(_)) if report.0.lock().has(Area::ApiServer) => {
+            Some(Ok(Err(panic))) => report.add(panicked("the checks", &panic)),
+            Some(Err(_)) if report.waits_for_cloud.load(Ordering::Relaxed) => {
                 let message = "the cloud did not answer in time";
                 report.add(ClusterFinding::CloudTooSlow.about("cloud", message));
             }
@@ -89,7 +95,7 @@ impl Manager {
             }
             None => return Err(ManagerError::CheckStopped),
         }
-        Ok(report.0.into_inner())
+        Ok(report.found.into_inner())
     }
 
     async fn run_checks(
@@ -99,7 +105,11 @@ impl Manager {
         stop: &CancellationToken,
     ) -> Result<(), ManagerError> {
         // First, the API server, without which nothing else can be found out.
-        if let Err(error) = self.wait_for_api_server().await {
+        let time = limit.saturating_duration_since(Instant::now());
+        if let Err(error) = self
+            .wait_for_api_server(API_SERVER_WAIT.min(time / 2))
+            .await
+        {
             let unreachable = ClusterFinding::ApiServerUnreachable;
             report.add(unreachable.about(&*self.host, chain(&error)));
             return Ok(());
@@ -131,13 +141,13 @@ impl Manager {
         self.check_cluster_id(report);
 
         // Last, the cluster against the cloud.
-        let op = self.check_op(limit, stop);
+        let op = self.check_op(limit - PROVIDER_RESERVE.min(time / 10), stop);
         let creates_routes = running.contains(names::NODE_ROUTE);
         if !may_fill_caches {
             let message = "the caches cannot be filled";
             report.add(ClusterFinding::ClusterNotChecked.about("caches", message));
             let cluster = CheckedCluster { nodes: &[], services: None, creates_routes };
-            report.extend(self.provider.check(&op, cluster).await);
+            self.check_provider(report, cluster, &op).await;
             return Ok(());
         }
         if !running.contains(names::SERVICE_LB) {
@@ -202,10 +212,10 @@ impl Manager {
     }
 
     /// Creates the context of the provider's own checks, which change nothing.
-    fn check_op(&self, limit: Instant, stop: &CancellationToken) -> Op {
+    fn check_op(&self, deadline: Instant, stop: &CancellationToken) -> Op {
         let gate = WriteGate::always_closed();
         Op::new(&*self.config.generic.cluster_name, stop.child_token(), gate)
-            .with_deadline(limit.checked_sub(PROVIDER_RESERVE).unwrap_or(limit))
+            .with_deadline(deadline)
             .with_reason("check")
     }
 
@@ -363,6 +373,7 @@ impl Manager {
         );
         let ControllerBuilder { caches, context, .. } = builder;
         caches.start(&mut tasks).await?;
+        report.wait_for_cloud();
         if let Err(error) = self.start_provider_once(context).await {
             let failed = ClusterFinding::ProviderStartFailed;
             report.add(failed.about("provider", chain(&error)));
@@ -386,7 +397,7 @@ impl Manager {
 
         // Next, let the provider read each Service.
         let services = services.map(|services| self.read_services(&services, report));
-        self.count_owned(op, report).await;
+        self.check_inventory(op, report).await;
 
         // Last, let the provider check what only it knows.
         let is_ours = |node: &&ObservedNode| node.ownership == NodeOwnership::Ours;
@@ -397,27 +408,38 @@ impl Manager {
             .collect();
         let cluster =
             CheckedCluster { nodes: &nodes, services: services.as_deref(), creates_routes };
-        report.extend(self.provider.check(op, cluster).await);
+        self.check_provider(report, cluster, op).await;
         tasks.stop().cancel();
         election::task_result(tasks.run(DRAIN_LIMIT).await)
     }
 
-    /// Counts what this cluster owns in the cloud. Which of it are orphans takes confirmation by the
-    /// API server, so only the subcommand `orphans` says that.
-    async fn count_owned(&self, op: &Op, report: &Report) {
+    /// Lets the provider check what only it knows.
+    async fn check_provider(&self, report: &Report, cluster: CheckedCluster<'_>, op: &Op) {
+        report.wait_for_cloud();
+        match caught(self.provider.check(op, cluster)).await {
+            Ok(findings) => report.extend(findings),
+            Err(panic) => {
+                let object = format!("the {} provider's own checks", self.provider.name());
+                report.add(panicked(&object, &panic));
+            }
+        }
+    }
+
+    /// Checks that what this cluster owns in the cloud can be listed. Which of it are orphans takes
+    /// the whole list and confirmation by the API server, so only the subcommand `orphans` says that.
+    async fn check_inventory(&self, op: &Op, report: &Report) {
         let Some(inventory) = self.provider.inventory() else {
             return;
         };
-        let owned = match inventory.list_owned(op).await {
-            Ok(owned) => owned,
-            Err(error) => {
-                let unreadable = ClusterFinding::InventoryUnreadable;
-                report.add(unreadable.about("the list of owned objects", chain(&error)));
-                return;
+        report.add(match caught(inventory.check_readable(op)).await {
+            Ok(Ok(())) => {
+                let message = "what this cluster owns in the cloud can be listed";
+                Finding::ok(Area::Cloud, message)
             }
-        };
-        let message = format!("objects that this cluster owns in the cloud: {}", owned.len());
-        report.add(Finding::ok(Area::Cloud, message));
+            Ok(Err(error)) => ClusterFinding::InventoryUnreadable
+                .about("the list of owned objects", chain(&error)),
+            Err(panic) => panicked("the list of owned objects", &panic),
+        });
     }
 
     /// Adds the cache of Services, if the service controller is enabled.
@@ -514,14 +536,22 @@ const ACCOUNTS: [(&str, &str); 5] = [
 
 /// The findings so far, which survive when the checks are cut short.
 #[derive(Debug, Default)]
-struct Report(Mutex<CheckReport>);
+struct Report {
+    found: Mutex<CheckReport>,
+    /// True once the API server has answered everything, so that only the cloud is waited for.
+    waits_for_cloud: AtomicBool,
+}
 
 impl Report {
     fn add(&self, finding: Finding) {
-        self.0.lock().findings.push(finding);
+        self.found.lock().findings.push(finding);
     }
 
     fn extend(&self, findings: impl IntoIterator<Item = Finding>) {
-        self.0.lock().findings.extend(findings);
+        self.found.lock().findings.extend(findings);
+    }
+
+    fn wait_for_cloud(&self) {
+        self.waits_for_cloud.store(true, Ordering::Relaxed);
     }
 }

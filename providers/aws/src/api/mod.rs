@@ -35,14 +35,42 @@ pub trait Transport: Send + Sync + 'static {
     /// Returns AWS' error, or [`AwsErrorCause::NoResponse`].
     async fn send(&self, call: Call) -> Result<Reply, AwsError>;
 
-    /// Asks EC2 with the parameter `DryRun` whether it would allow a change, which changes nothing.
-    /// Returns `None` if that is not known, which is the default.
+    /// Asks EC2 with the parameter `DryRun` whether it would allow a request, which changes nothing
+    /// unless the endpoint ignores the parameter. The default does not know.
     ///
     /// # Errors
     /// Returns any other error of AWS, or [`AwsErrorCause::NoResponse`].
-    async fn would_allow(&self, call: Call) -> Result<Option<bool>, AwsError> {
+    async fn would_allow(&self, call: Call) -> Result<DryRunAnswer, AwsError> {
         let _ = call;
-        Ok(None)
+        Ok(DryRunAnswer::Unknown)
+    }
+}
+
+/// The answer to the question whether EC2 would allow a request.
+#[derive(Clone, Debug)]
+pub enum DryRunAnswer {
+    /// It would.
+    Allowed,
+    /// It would not. The error names the action that is denied, which may be another one that the
+    /// request needs, too.
+    Denied(AwsError),
+    /// AWS has no such question for this request.
+    Unknown,
+    /// The endpoint ignored the parameter, and carried the request out.
+    CarriedOut,
+}
+
+impl DryRunAnswer {
+    /// Reads the answer from the error with which EC2 answers each such request.
+    ///
+    /// # Errors
+    /// Returns an error that says nothing about the permission.
+    pub fn of_error(error: AwsError) -> Result<Self, AwsError> {
+        match error.code() {
+            "DryRunOperation" => Ok(Self::Allowed),
+            "UnauthorizedOperation" => Ok(Self::Denied(error)),
+            _ => Err(error),
+        }
     }
 }
 

@@ -21,7 +21,9 @@ pub(crate) use crate::client::error_class::{
     ErrorClass, is_object_missing, rate_limit_delay, wait_in_line, with_message,
 };
 use crate::{
-    api::{self, AwsError, AwsErrorCause, Call, Page, Request, RequestClass, Transport},
+    api::{
+        self, AwsError, AwsErrorCause, Call, DryRunAnswer, Page, Request, RequestClass, Transport,
+    },
     config::Limits,
 };
 
@@ -173,12 +175,11 @@ impl Client {
         }
     }
 
-    /// Asks AWS whether it would allow a change, without making it. Returns `None` if that is not
-    /// known.
+    /// Asks AWS whether it would allow a change, without making it.
     ///
     /// # Errors
     /// Returns AWS' error if it says nothing about the permission.
-    pub(crate) async fn would_allow(&self, op: &Op, call: Call) -> Result<Option<bool>, AwsError> {
+    pub(crate) async fn would_allow(&self, op: &Op, call: Call) -> Result<DryRunAnswer, AwsError> {
         let action = Some(call.action());
         let asked = async { Ok(self.transport.would_allow(call).await) };
         let not_sent = |error| AwsError { action, cause: AwsErrorCause::NotSent(error) };

@@ -23,6 +23,12 @@ pub(super) struct Faults {
     always: BTreeMap<Action, String>,
     throttled: BTreeMap<Action, usize>,
     denied: BTreeSet<Action>,
+    /// True if objects that exist may not be tagged.
+    pub(super) tags_only_at_creation: bool,
+    /// Actions that are carried out despite `DryRun`.
+    pub(super) without_dry_run: BTreeSet<Action>,
+    /// The requests about which was asked whether they would be allowed.
+    pub(super) asked: Vec<Call>,
     /// Number of writes since faults were last cleared.
     writes: usize,
     /// Writes whose answer is lost, by number.
@@ -57,7 +63,7 @@ impl Faults {
         if crash == Some(Crash::Before) {
             return RequestOutcome::Failed(lost(action));
         }
-        if let Some(refusal) = self.refusal(action) {
+        if let Some(refusal) = self.refusal(call) {
             return RequestOutcome::Failed(refusal.into_error(action));
         }
         RequestOutcome::Served { answered: crash.is_none() }
@@ -70,13 +76,21 @@ impl Faults {
         self.lost_responses.remove(&self.writes)
     }
 
-    pub(super) fn refusal(&mut self, action: Action) -> Option<ApiRejection> {
+    pub(super) fn refusal(&mut self, call: &Call) -> Option<ApiRejection> {
+        let action = call.action();
         if let Some(left) = self.throttled.get_mut(&action).filter(|left| **left > 0) {
             *left -= 1;
             return Some(throttled(action));
         }
         if self.denied.contains(&action) {
             return Some(denied(action));
+        }
+        // A group that is created with tags needs both permissions.
+        let tags_new =
+            matches!(call, Call::CreateSecurityGroup(request) if !request.tags.is_empty());
+        let tags_existing = action == Action::CreateTags && self.tags_only_at_creation;
+        if tags_existing || tags_new && self.denied.contains(&Action::CreateTags) {
+            return Some(denied(Action::CreateTags));
         }
         let next = self.next.get_mut(&action).and_then(VecDeque::pop_front);
         let code = next.or_else(|| self.always.get(&action).cloned())?;

@@ -46,7 +46,7 @@ pub use self::{
 };
 use self::{error::ApiResult, faults::RequestOutcome, state::AccountState};
 use crate::{
-    api::{Action, AwsError, Call, Reply, Request, RequestClass, Service, Transport},
+    api::{Action, AwsError, Call, DryRunAnswer, Reply, Request, RequestClass, Service, Transport},
     client::Client,
 };
 
@@ -136,6 +136,22 @@ impl FakeAws {
     /// Denies an action, like an IAM policy that lacks it.
     pub fn deny(&self, action: Action) {
         self.state.lock().faults.deny(action);
+    }
+
+    /// Denies `CreateTags` on objects that exist, like an IAM policy with a condition on
+    /// `ec2:CreateAction`. The tags of a creation are allowed.
+    pub fn deny_tags_after_creation(&self) {
+        self.state.lock().faults.tags_only_at_creation = true;
+    }
+
+    /// Ignores `DryRun` for an action, like an emulator that does not know the parameter.
+    pub fn ignore_dry_run(&self, action: Action) {
+        self.state.lock().faults.without_dry_run.insert(action);
+    }
+
+    /// Returns the requests about which was asked whether they would be allowed.
+    pub fn asked(&self) -> Vec<Call> {
+        self.state.lock().faults.asked.clone()
     }
 
     /// Loses the answer of the n-th write from now; 1 is the next one.
@@ -254,21 +270,24 @@ impl Transport for FakeAws {
         result
     }
 
-    async fn would_allow(&self, call: Call) -> Result<Option<bool>, AwsError> {
+    async fn would_allow(&self, call: Call) -> Result<DryRunAnswer, AwsError> {
         let action = call.action();
         if action.service() != Service::Ec2 {
-            return Ok(None);
+            return Ok(DryRunAnswer::Unknown);
+        }
+        let is_ignored = {
+            let faults = &mut self.state.lock().faults;
+            faults.asked.push(call.clone());
+            faults.without_dry_run.contains(&action)
+        };
+        if is_ignored {
+            return self.send(call).await.map(|_| DryRunAnswer::CarriedOut);
         }
         self.half_latency().await;
-        let mut state = self.state.lock();
-        match state
-            .faults
-            .refusal(action)
-            .map(|refusal| refusal.into_error(action))
-        {
-            None => Ok(Some(true)),
-            Some(error) if error.has_code("UnauthorizedOperation") => Ok(Some(false)),
-            Some(error) => Err(error),
+        let refusal = self.state.lock().faults.refusal(&call);
+        match refusal {
+            None => Ok(DryRunAnswer::Allowed),
+            Some(refusal) => DryRunAnswer::of_error(refusal.into_error(action)),
         }
     }
 }

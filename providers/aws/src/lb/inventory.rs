@@ -8,7 +8,10 @@ use crate::{
     api::{
         AwsError, Filter, LoadBalancerArn, SecurityGroupId, Tags, TargetGroupArn,
         ec2::{DescribeNetworkInterfaces, DescribeSecurityGroups, SecurityGroup},
-        elb::{DeleteLoadBalancer, DeleteTargetGroup, DescribeLoadBalancerAttributes},
+        elb::{
+            DeleteLoadBalancer, DeleteTargetGroup, DescribeLoadBalancerAttributes,
+            DescribeLoadBalancers, DescribeTargetGroups, MAX_TAGGED,
+        },
     },
     lb::{NetworkLoadBalancers, model::ServiceKey, observe::listing, retry_delay, security_groups},
     ownership_tags::{OTHER_CONTROLLER_TAG, SERVICE_TAG},
@@ -50,6 +53,26 @@ impl Inventory for NetworkLoadBalancers {
             }
         }
         Ok(owned)
+    }
+
+    /// Reads one page of each kind of object, and the tags of a few of them.
+    async fn check_readable(&self, op: &Op) -> Result<(), CloudError> {
+        let scope = &self.reconciler.scope;
+        let load_balancers = scope
+            .client
+            .read(op, DescribeLoadBalancers::default())
+            .await?;
+        let target_groups = scope
+            .client
+            .read(op, DescribeTargetGroups::default())
+            .await?;
+        let arns = load_balancers.items.iter().map(|found| found.arn.as_str());
+        let arns = arns.chain(target_groups.items.iter().map(|found| found.arn.as_str()));
+        listing::list_tags(scope, op, arns.take(MAX_TAGGED).map(Into::into).collect()).await?;
+        if let Some(request) = self.cluster_groups() {
+            scope.client.read(op, request).await?;
+        }
+        Ok(())
     }
 
     async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
@@ -103,17 +126,22 @@ impl NetworkLoadBalancers {
     /// Lists the security groups of the VPC with the cluster's tag; none if the cluster has no ID.
     async fn list_security_groups(&self, op: &Op) -> Result<Vec<SecurityGroup>, CloudError> {
         let scope = &self.reconciler.scope;
-        let Some(filter) = scope.cluster.filter() else {
+        let Some(request) = self.cluster_groups() else {
             return Ok(Vec::new());
         };
-        let request =
-            DescribeSecurityGroups { filters: vec![filter], ..DescribeSecurityGroups::default() };
         let mut groups: Vec<SecurityGroup> = scope
             .client
             .read_all(op, request, |r, token| r.token = Some(token))
             .await?;
         groups.retain(|group| group.vpc.as_ref() == Some(&scope.vpc));
         Ok(groups)
+    }
+
+    /// Returns the request for security groups with the cluster's tag; `None` if the cluster has no
+    /// ID.
+    fn cluster_groups(&self) -> Option<DescribeSecurityGroups> {
+        let filters = vec![self.reconciler.scope.cluster.filter()?];
+        Some(DescribeSecurityGroups { filters, ..DescribeSecurityGroups::default() })
     }
 
     /// Returns the owner of an object according to its tags; `None` if it was not created for a

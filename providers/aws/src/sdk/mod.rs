@@ -8,6 +8,7 @@ mod ca_bundle;
 mod connect;
 mod convert;
 mod credentials;
+mod dry_run;
 mod ec2;
 mod elb;
 mod endpoints;

@@ -3,10 +3,11 @@
 use async_trait::async_trait;
 
 use super::{
+    dry_run,
     ec2::{groups, instances, network, tags},
     elb::{attributes_and_tags, balancers, classic, classic_changes, listeners, targets},
 };
-use crate::api::{AwsError, Call, Reply, Transport};
+use crate::api::{AwsError, Call, DryRunAnswer, Reply, Service, Transport};
 
 /// Implementation of [`Transport`] with the AWS SDK.
 #[derive(Clone, Debug)]
@@ -103,5 +104,17 @@ impl Transport for SdkTransport {
                 DeleteClassic: classic_changes::delete,
             }
         )
+    }
+
+    async fn would_allow(&self, call: Call) -> Result<DryRunAnswer, AwsError> {
+        if call.action().service() != Service::Ec2 {
+            return Ok(DryRunAnswer::Unknown);
+        }
+        let asking = Self { ec2: dry_run::client(&self.ec2), ..self.clone() };
+        match asking.send(call).await {
+            // EC2 answers each such request with an error. Emulators may not know the parameter.
+            Ok(_) => Ok(DryRunAnswer::CarriedOut),
+            Err(error) => DryRunAnswer::of_error(error),
+        }
     }
 }

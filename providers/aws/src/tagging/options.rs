@@ -158,6 +158,11 @@ impl Options {
         }
     }
 
+    /// Returns the tags that every instance gets.
+    pub(crate) fn tags(&self) -> &Tags {
+        &self.tags
+    }
+
     /// Returns the label value of a node whose instance has these tags.
     pub(super) fn checksum(&self) -> Checksum {
         Checksum::for_tags(&self.tags)

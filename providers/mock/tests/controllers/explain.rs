@@ -444,6 +444,17 @@ async fn the_page_asks_nobody_and_shows_hundreds_of_nodes() {
     assert!(page.contains("10 of 500 pass the filter."), "{page}");
     assert_eq!(world.cloud.calls(), calls);
     assert_eq!(world.server.log().count(&Match::any().user_agent(AGENT)), requests);
+    // For some seconds readers share what was explained.
+    world
+        .kubelets
+        .register_all([initialized("n500")])
+        .await
+        .unwrap();
+    for (wait, expected) in [(1, "… and 400 more."), (3, "… and 401 more.")] {
+        tokio::time::sleep(secs(wait)).await;
+        let (_, page) = get(&router, "/explain/", "", "*/*").await;
+        assert!(page.contains(expected), "{expected}: {page}");
+    }
     running.abort();
 }
 

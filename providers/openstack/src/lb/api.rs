@@ -65,6 +65,25 @@ impl Api<'_> {
         self.list_rows(call, path, &query).await
     }
 
+    /// Reads one row of what [`all_load_balancers`](Self::all_load_balancers) and
+    /// [`all_groups`](Self::all_groups) read, which shows whether all can be read.
+    pub(super) async fn check_own_lists(&self) -> Result<(), OpenStackError> {
+        let project = self.client.session().project().await?;
+        let mut query = vec![("limit", "1")];
+        query.extend(project.as_deref().map(|id| ("project_id", id)));
+        for (call, path) in [
+            (Call::LoadBalancerList, "loadbalancers"),
+            (Call::SecurityGroupList, "security-groups"),
+        ] {
+            let path = [path];
+            let request = Request::new(call, &path).query(&query);
+            self.client
+                .get_page::<Value>(self.op, &request, None)
+                .await?;
+        }
+        Ok(())
+    }
+
     /// Lists objects. Whoever needs to know that something does not exist must look at the unreadable
     /// rows.
     async fn list_rows<T: DeserializeOwned>(

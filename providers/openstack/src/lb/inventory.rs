@@ -57,6 +57,10 @@ impl Inventory for LoadBalancers {
         Ok(owned)
     }
 
+    async fn check_readable(&self, op: &Op) -> Result<(), CloudError> {
+        Ok(self.reconciler.api(op).check_own_lists().await?)
+    }
+
     async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
         let api = self.reconciler.api(op);
         match &*object.kind {

@@ -311,6 +311,30 @@ async fn everything_owned_is_listed_and_deleted_only_while_it_is_owned() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whether_the_inventory_can_be_read_takes_one_page_of_each_kind() {
+    let rig = Fixture::with(2, managed());
+    for name in ["a", "b", "c"] {
+        rig.settle(&service(name, &[80])).await;
+    }
+    rig.aws.configure(|options| options.page_size = 1);
+    rig.aws.reset_calls();
+    rig.balancers.check_readable(&rig.op()).await.unwrap();
+    let read = [
+        Action::DescribeLoadBalancers,
+        Action::DescribeTargetGroups,
+        Action::DescribeElbTags,
+        Action::DescribeSecurityGroups,
+    ];
+    assert_eq!(rig.aws.actions(), read);
+    for action in read {
+        rig.aws.deny(action);
+        let error = rig.balancers.check_readable(&rig.op()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{action:?}");
+        rig.aws.clear_faults();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_orphan_with_deletion_protection_keeps_its_rules() {
     // Rules for networks, without and with a managed group, and rules for a managed group.
     for (settings, refer_to_group) in

@@ -6,7 +6,7 @@ use super::{AwsFinding, Checks, Observed};
 use crate::{
     api::{
         Action, Filter,
-        ec2::{DescribeInstances, Instance},
+        ec2::{DescribeInstances, Instance, SecurityGroup},
     },
     ownership_tags::Cluster,
     provider_id,
@@ -81,22 +81,33 @@ impl Checks<'_> {
         }
     }
 
+    /// Returns the security groups of an instance that may get the rules of load balancers: those
+    /// with the cluster's tag, or all if none has it. The manager needs exactly one.
+    pub(super) fn rule_groups<'o>(
+        &self,
+        observed: &'o Observed,
+        instance: &Instance,
+    ) -> Vec<&'o SecurityGroup> {
+        let groups = instance.security_groups.iter();
+        let known: Vec<_> = groups
+            .filter_map(|(id, _)| observed.groups.get(id))
+            .collect();
+        let mut tagged = known.clone();
+        tagged.retain(|group| self.scope.cluster.has(&group.tags));
+        if tagged.is_empty() { known } else { tagged }
+    }
+
     /// Checks that each instance has exactly one security group for the rules of load balancers.
     fn check_node_groups(&mut self, observed: &Observed) {
         let mut untagged = Vec::new();
         let mut ambiguous = Vec::new();
         for (_, instance) in &observed.instances {
-            let groups = instance.security_groups.iter();
-            let known: Vec<_> = groups
-                .filter_map(|(id, _)| observed.groups.get(id))
-                .collect();
-            let has_tag = known
-                .iter()
-                .filter(|group| self.scope.cluster.has(&group.tags));
-            match has_tag.count() {
-                0 if known.len() > 1 => untagged.push(instance.id.to_string()),
-                0 | 1 => {}
-                _ => ambiguous.push(instance.id.to_string()),
+            match self.rule_groups(observed, instance)[..] {
+                [] | [_] => {}
+                [first, ..] if self.scope.cluster.has(&first.tags) => {
+                    ambiguous.push(instance.id.to_string());
+                }
+                _ => untagged.push(instance.id.to_string()),
             }
         }
         if !untagged.is_empty() {

@@ -33,6 +33,9 @@ ccm_core::finding_kinds! {
         ChangeDenied: Error Cloud
             "whatever needs OBJECT does not work"
             "allow OBJECT in the IAM policy of the manager (docs/providers/aws.md)";
+        DryRunIgnored: Error Cloud
+            "the endpoint does not know DryRun: it carried out OBJECT, which was only to be asked about"
+            "undo OBJECT (its object is named ccm-check, or is in the log of the endpoint); this happens with emulators, not with AWS";
 
         // Cloud config, account and region.
         ConfigIgnored: Warning Cloud

@@ -1,16 +1,27 @@
 //! Permissions of changes, as far as EC2 says with `DryRun` whether it would allow a request. Elastic
 //! Load Balancing has no such parameter.
+//!
+//! An endpoint that does not know the parameter would make the change. Therefore a read is sent first,
+//! and changes are only asked about if the endpoint did not carry it out. Emulators know the parameter
+//! for some requests only: moto creates a route despite it. Therefore routes are not asked about, and
+//! nothing else after the first change that was carried out.
+//!
+//! The policies may have conditions on tags, so each request is one that the manager would send, about
+//! an object that it would send it for. Tags of security groups are asked about with the creation
+//! of a group, for which EC2 wants `ec2:CreateTags`, too: policies often allow tags only there.
+
+use ccm_core::error::chain;
 
 use super::{AwsFinding, Checks, Observed, are_credentials_invalid, iam_action};
 use crate::{
     api::{
-        Call, RequestClass, SecurityGroupId, Tags,
+        Action, Call, DryRunAnswer, RequestClass, SecurityGroupId,
         ec2::{
-            AuthorizeSecurityGroupIngress, CreateSecurityGroup, CreateTags,
+            AuthorizeSecurityGroupIngress, CreateSecurityGroup, CreateTags, DescribeVpcs,
             ModifyInstanceAttribute, Rule, RuleSource,
         },
     },
-    ownership_tags::CLUSTER_TAG_PREFIX,
+    config::DefaultType,
 };
 
 /// A network for documentation, from which no traffic comes.
@@ -21,20 +32,39 @@ const GROUP_NAME: &str = "ccm-check";
 impl Checks<'_> {
     /// Asks AWS whether it would allow the changes that controllers make.
     pub(super) async fn check_permissions(&mut self, observed: &Observed) {
+        let changes = self.changes(observed);
+        if changes.is_empty() {
+            return;
+        }
+        // First, whether the endpoint knows the parameter.
+        if let Err(reason) = self.check_dry_run().await {
+            let names: Vec<_> = changes.iter().map(permissions_of).collect();
+            let names = names.join(", ");
+            return self
+                .ok(format!("not known whether these changes are allowed: {names} ({reason})"));
+        }
+
+        // Next, each change.
         let mut allowed = Vec::new();
         let mut unknown = Vec::new();
-        for call in self.changes(observed) {
+        let mut changes = changes.into_iter();
+        while let Some(call) = changes.next() {
             debug_assert_eq!(call.action().class(), RequestClass::Write);
-            let name = iam_action(call.action());
+            let name = permissions_of(&call);
             match self.scope.client.would_allow(self.op, call).await {
-                Ok(Some(true)) => allowed.push(name),
-                Ok(Some(false)) => {
-                    let message = format!("{name} is not allowed");
+                Ok(DryRunAnswer::Allowed) => allowed.push(name),
+                Ok(DryRunAnswer::Denied(error)) => {
+                    let message = format!("{name} is not allowed: {error}");
                     self.add(AwsFinding::ChangeDenied.about(name, message));
                 }
-                Ok(None) => unknown.push(name),
-                // The reads before have said so.
-                Err(error) if are_credentials_invalid(&error) => {}
+                Ok(DryRunAnswer::Unknown) => unknown.push(name),
+                Ok(DryRunAnswer::CarriedOut) => {
+                    let message = format!("the endpoint of EC2 ignored DryRun of {name}");
+                    self.add(AwsFinding::DryRunIgnored.about(name, message));
+                    unknown.extend(changes.by_ref().map(|call| permissions_of(&call)));
+                }
+                // A read has said so.
+                Err(error) if self.is_rejected && are_credentials_invalid(&error) => {}
                 Err(error) => unknown.push(format!("{name} ({error})")),
             }
         }
@@ -46,39 +76,100 @@ impl Checks<'_> {
         }
     }
 
-    /// Returns requests that change nothing even if they were carried out, as far as possible: tags
-    /// and attributes have the values that they have already. Deletions are not among them.
+    /// Asks with a read, which does no harm, whether the endpoint knows `DryRun`.
+    ///
+    /// # Errors
+    /// Returns the reason why no change may be asked about.
+    async fn check_dry_run(&self) -> Result<(), String> {
+        let read = Call::DescribeVpcs(DescribeVpcs::default());
+        match self.scope.client.would_allow(self.op, read).await {
+            Ok(DryRunAnswer::Allowed | DryRunAnswer::Denied(_)) => Ok(()),
+            Ok(DryRunAnswer::CarriedOut) => Err("the endpoint of EC2 ignores DryRun".into()),
+            Ok(DryRunAnswer::Unknown) => Err("DryRun is not available".into()),
+            Err(error) => Err(chain(&error)),
+        }
+    }
+
+    /// Returns requests like those of the manager, without deletions.
     fn changes(&self, observed: &Observed) -> Vec<Call> {
+        let cluster = &self.scope.cluster;
         let mut changes = Vec::new();
-        if self.cluster.services.is_some() {
+        // First, security groups: those of load balancers, and rules in those of nodes.
+        if self.creates_groups() {
             changes.push(Call::CreateSecurityGroup(CreateSecurityGroup {
                 name: GROUP_NAME.into(),
                 description: GROUP_NAME.into(),
                 vpc: self.scope.vpc.clone(),
-                tags: self.scope.cluster.tags(),
+                tags: cluster.tags(),
             }));
         }
-        if self.cluster.services.is_some() {
-            let cluster = &self.scope.cluster;
-            let mut groups = observed.groups.values();
-            let tagged = groups.clone().find(|group| cluster.has(&group.tags));
-            changes.extend(tagged.and_then(|group| authorize(&group.id)));
-            // Groups of others that the cluster may use are not tagged.
-            let owned = groups.find(|group| cluster.owns(&group.tags));
-            changes.extend(owned.and_then(|group| tag_again(&group.id, &group.tags)));
-        }
-        let with_check = observed
-            .instances
-            .iter()
-            .find_map(|(_, instance)| Some((instance, instance.source_dest_check?)));
-        if let Some((instance, source_dest_check)) = with_check
+        changes.extend(self.ruled_group(observed).and_then(authorize));
+        // Next, instances. One without the cluster's tag is a finding of its own.
+        let instances = observed.instances.iter().map(|(_, instance)| instance);
+        let mut instances = instances.filter(|instance| cluster.has(&instance.tags));
+        let tagged = instances.clone().next();
+        // Of an instance with several interfaces, the attribute of an interface is changed instead.
+        let checked = instances.find(|instance| {
+            instance.source_dest_check == Some(true) && instance.interfaces.len() == 1
+        });
+        if let Some(instance) = checked
             && self.cluster.creates_routes
         {
             let id = instance.id.clone();
-            let change = ModifyInstanceAttribute { id, source_dest_check };
+            let change = ModifyInstanceAttribute { id, source_dest_check: false };
             changes.push(Call::ModifyInstanceAttribute(change));
         }
+        if let Some(instance) = tagged
+            && let Some(options) = &self.provider.tagging
+        {
+            let resources = vec![instance.id.to_string().into()];
+            let tags = options.tags().clone();
+            changes.push(Call::CreateTags(CreateTags { resources, tags }));
+        }
         changes
+    }
+
+    /// Returns true if load balancers get security groups of their own: classic ones, and network
+    /// load balancers if the cloud config says so.
+    fn creates_groups(&self) -> bool {
+        let settings = &self.scope.settings;
+        self.cluster.services.is_some()
+            && (settings.managed_security_groups
+                || settings.shared_backend_security_group
+                || settings.default_type == DefaultType::Unset)
+    }
+
+    /// Returns a security group whose rules the manager changes: that of a node, or, if those are left
+    /// alone, one that the cluster owns for its load balancers.
+    fn ruled_group<'o>(&self, observed: &'o Observed) -> Option<&'o SecurityGroupId> {
+        self.cluster.services?;
+        if !self.scope.settings.disable_security_group_ingress {
+            return observed.instances.iter().find_map(|(_, instance)| {
+                match self.rule_groups(observed, instance)[..] {
+                    [group] => Some(&group.id),
+                    _ => None,
+                }
+            });
+        }
+        let of_nodes = |id: &SecurityGroupId| {
+            let mut instances = observed.instances.iter();
+            instances.any(|(_, node)| node.security_groups.iter().any(|(group, _)| group == id))
+        };
+        let mut groups = observed.groups.values();
+        let owned =
+            groups.find(|group| self.scope.cluster.owns(&group.tags) && !of_nodes(&group.id))?;
+        self.creates_groups().then_some(&owned.id)
+    }
+}
+
+/// Returns the permissions that a change needs, as a policy names them.
+fn permissions_of(call: &Call) -> String {
+    let name = iam_action(call.action());
+    match call {
+        Call::CreateSecurityGroup(request) if !request.tags.is_empty() => {
+            format!("{name} and {}", iam_action(Action::CreateTags))
+        }
+        _ => name,
     }
 }
 
@@ -95,14 +186,4 @@ fn authorize(group: &SecurityGroupId) -> Option<Call> {
         id,
         rules: vec![rule],
     }))
-}
-
-/// Writes the cluster tag of a group with the value that it has.
-fn tag_again(group: &SecurityGroupId, tags: &Tags) -> Option<Call> {
-    let cluster_tag = tags
-        .iter()
-        .find(|(key, _)| key.starts_with(CLUSTER_TAG_PREFIX))?;
-    let tags = [(cluster_tag.0.clone(), cluster_tag.1.clone())].into();
-    let resources = vec![group.to_string().into()];
-    Some(Call::CreateTags(CreateTags { resources, tags }))
 }

@@ -1,6 +1,8 @@
 //! Each row is one misconfiguration, for which there must be exactly one line that says what to do
 //! about it.
 
+mod permissions;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -22,6 +24,7 @@ use crate::{
 };
 
 const OWN_TAG: &str = "kubernetes.io/cluster/test";
+const TAGGING: &[&str] = &["--controllers=*,tagging", "--tags=team=a", "--resources=instance"];
 const OTHER_TAG: &str = "kubernetes.io/cluster/other";
 
 /// A cluster in AWS, with what of it a row changes.
@@ -29,6 +32,8 @@ struct Fixture {
     world: FakeCluster,
     /// More lines of `[Global]` in the cloud config.
     config: String,
+    /// More flags.
+    flags: &'static [&'static str],
     vpc: String,
     nodes: Vec<Arc<NodeView>>,
     metadata: InstanceMetadata,
@@ -69,6 +74,7 @@ impl Fixture {
         Self {
             world,
             config,
+            flags: &[],
             vpc,
             nodes,
             metadata: InstanceMetadata::default(),
@@ -99,7 +105,7 @@ impl Fixture {
         let file = folder.path().join("cloud.conf");
         std::fs::write(&file, format!("[Global]\nVPC = {}\n{}\n", self.vpc, self.config))?;
         let (transport, metadata) = (self.world.aws.transport(), Arc::new(self.metadata.clone()));
-        manager::build(config(&file)?, |settings| async move {
+        manager::build(config(&file, self.flags)?, |settings| async move {
             let region = settings.region.clone().unwrap_or_else(|| REGION.into());
             Ok(Connection { transport, metadata, region })
         })
@@ -108,8 +114,11 @@ impl Fixture {
 }
 
 /// Parses the flags, and does not wait for AWS, like the subcommand `check`.
-fn config(file: &std::path::Path) -> Result<Config, BoxError> {
-    let args = ["--cloud-provider=aws".to_owned(), format!("--cloud-config={}", file.display())];
+fn config(file: &std::path::Path, flags: &[&str]) -> Result<Config, BoxError> {
+    let config = format!("--cloud-config={}", file.display());
+    let args = ["--cloud-provider=aws", &*config]
+        .into_iter()
+        .chain(flags.iter().copied());
     match parse(&manager::product(), args)? {
         Invocation::Run(mut config) => {
             config.wait_for_cloud = false;
@@ -212,7 +221,7 @@ const ROWS: &[Row] = &[
         |f| f.world.aws.deny(Action::CreateSecurityGroup),
         "ChangeDenied",
         Severity::Error,
-        |_| "ec2:CreateSecurityGroup".to_owned(),
+        |_| "ec2:CreateSecurityGroup and ec2:CreateTags".to_owned(),
         "allow ec2:CreateSecurityGroup",
     ),
     (
@@ -224,6 +233,16 @@ const ROWS: &[Row] = &[
     ),
     (
         |f| f.world.aws.deny(Action::CreateTags),
+        "ChangeDenied",
+        Severity::Error,
+        |_| "ec2:CreateSecurityGroup and ec2:CreateTags".to_owned(),
+        "and ec2:CreateTags in the IAM policy",
+    ),
+    (
+        |f| {
+            f.flags = TAGGING;
+            f.world.aws.deny_tags_after_creation();
+        },
         "ChangeDenied",
         Severity::Error,
         |_| "ec2:CreateTags".to_owned(),
@@ -471,7 +490,7 @@ async fn a_healthy_cluster_is_green_and_nothing_is_changed() {
         "exists, with 10.0.0.0/16",
         "subnets for load balancers: 6",
         "routes of the cluster: 0",
-        "allowed changes, by DryRun: ec2:CreateSecurityGroup, ec2:AuthorizeSecurityGroupIngress, ec2:CreateTags, ec2:ModifyInstanceAttribute",
+        "allowed changes, by DryRun: ec2:CreateSecurityGroup and ec2:CreateTags, ec2:AuthorizeSecurityGroupIngress, ec2:ModifyInstanceAttribute",
     ] {
         assert!(messages.contains(line), "{line}: {messages}");
     }

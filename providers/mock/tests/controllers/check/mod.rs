@@ -39,8 +39,12 @@ async fn check_as(world: &TestCluster, user: User, flags: &[&str]) -> CheckRepor
 }
 
 async fn run(manager: Manager) -> CheckReport {
+    run_within(manager, 100).await
+}
+
+async fn run_within(manager: Manager, seconds: u64) -> CheckReport {
     manager
-        .check(Instant::now() + secs(100), CancellationToken::new())
+        .check(Instant::now() + secs(seconds), CancellationToken::new())
         .await
         .unwrap()
 }
@@ -115,7 +119,7 @@ async fn a_healthy_cluster_is_green_and_nothing_is_changed() {
             "ccm-0_6f2a leads, by Lease kube-system/cloud-controller-manager",
             "2 nodes, 2 of them found in the cloud",
             "Services of type LoadBalancer: 1 for this provider",
-            "objects that this cluster owns in the cloud: 1",
+            "what this cluster owns in the cloud can be listed",
             "errors: 0, warnings: 0",
         ] {
             assert!(table.contains(line), "{line}: {table}");

@@ -13,8 +13,8 @@ use ccm_core::{
 use ccm_mock::manager;
 use ccm_testkit::apiserver::{Action, Match, User};
 
-use super::{Expected, FLAGS, assert_problems, check_as, healthy, run};
-use crate::cluster::TestCluster;
+use super::{Expected, FLAGS, assert_problems, check_as, healthy, run, run_within};
+use crate::cluster::{TestCluster, secs};
 
 #[tokio::test(start_paused = true)]
 async fn an_api_server_that_does_not_answer_is_found() {
@@ -35,11 +35,52 @@ async fn an_api_server_that_does_not_answer_is_found() {
     assert_problems("reviews", &report, &[unknown]);
     world.server.faults().remove(fault);
 
-    world.server.faults().add(Match::any(), Action::Drop);
+    let fault = world.server.faults().add(Match::any(), Action::Drop);
     let report = check_as(&world, User::admin(), &FLAGS).await;
     let unreachable =
         Expected("ApiServerUnreachable", Severity::Error, "api.test", "the network to api.test");
     assert_problems("unreachable", &report, &[unreachable]);
+    // There is time for the reason even if there is little of it.
+    let report = run_within(manager(&world), 4).await;
+    assert_problems("unreachable, in a hurry", &report, &[unreachable]);
+    world.server.faults().remove(fault);
+    world
+        .server
+        .faults()
+        .add(Match::any(), Action::Delay(secs(25)));
+    let report = run_within(manager(&world), 4).await;
+    assert_problems("silent, in a hurry", &report, &[unreachable]);
+}
+
+fn manager(world: &TestCluster) -> Manager {
+    world.manager_as(User::admin(), Arc::new(world.provider()), &FLAGS)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_api_server_is_not_mistaken_for_a_slow_cloud() {
+    let world = healthy().await;
+    let too_slow =
+        Expected("ApiServerTooSlow", Severity::Error, "api.test", "raise --timeout if api.test");
+    // One of many reviews, and a list that fills a cache. Both come after the version.
+    let slow = [Match::resource("selfsubjectaccessreviews"), Match::resource("nodes")];
+    for matching in slow {
+        let fault = world.server.faults().add(matching, Action::Delay(secs(25)));
+        let report = run_within(manager(&world), 20).await;
+        assert_problems("slow", &report, &[too_slow]);
+        let version = report
+            .findings
+            .iter()
+            .any(|finding| finding.message.contains("Kubernetes v1"));
+        assert!(version, "{}", report.table());
+        world.server.faults().remove(fault);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_time_is_enough_for_a_healthy_cluster() {
+    let world = healthy().await;
+    let report = run_within(manager(&world), 4).await;
+    assert_problems("in a hurry", &report, &[]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -90,9 +131,17 @@ async fn check_with_version(world: &TestCluster, version: &'static str) -> Check
     run(manager).await
 }
 
-/// A provider that can do nothing, and does not start. Its own checks may never end.
+/// A provider that can do nothing, and does not start.
 struct Incapable {
-    is_stuck: bool,
+    checks: OwnChecks,
+}
+
+/// What the provider's own checks do.
+#[derive(Clone, Copy)]
+enum OwnChecks {
+    End,
+    NeverEnd,
+    Panic,
 }
 
 #[async_trait]
@@ -110,10 +159,11 @@ impl CloudProvider for Incapable {
     }
 
     async fn check(&self, _: &Op, _: CheckedCluster<'_>) -> Vec<Finding> {
-        if self.is_stuck {
-            std::future::pending::<()>().await;
+        match self.checks {
+            OwnChecks::End => Vec::new(),
+            OwnChecks::NeverEnd => std::future::pending().await,
+            OwnChecks::Panic => panic!("index out of bounds"),
         }
-        Vec::new()
     }
 }
 
@@ -122,7 +172,7 @@ async fn a_cloud_that_lacks_services_and_one_that_does_not_answer_are_found() {
     let world = healthy().await;
     let error = |name, object, advice| Expected(name, Severity::Error, object, advice);
     let (node, lifecycle) = ("cloud-node-controller", "cloud-node-lifecycle-controller");
-    let mut expected = vec![
+    let expected = [
         error("CloudHasNoInstances", node, "exclude cloud-node-controller"),
         error("CloudHasNoInstances", lifecycle, "exclude cloud-node-lifecycle-controller"),
         error("CloudHasNoLoadBalancers", "service-lb-controller", "exclude service-lb-controller"),
@@ -130,12 +180,18 @@ async fn a_cloud_that_lacks_services_and_one_that_does_not_answer_are_found() {
         error("ClusterIdMissing", "cluster ID", "set the cluster ID"),
         error("ProviderStartFailed", "provider", "correct what the error names"),
     ];
-    for is_stuck in [false, true] {
-        if is_stuck {
-            expected.push(error("CloudTooSlow", "cloud", "raise --timeout"));
-        }
-        let provider = Arc::new(Incapable { is_stuck });
+    let cases = [
+        (OwnChecks::End, None),
+        (OwnChecks::NeverEnd, Some(error("CloudTooSlow", "cloud", "raise --timeout"))),
+        (
+            OwnChecks::Panic,
+            Some(error("CheckPanicked", "the mock provider's own checks", "report it as a bug")),
+        ),
+    ];
+    for (checks, more) in cases {
+        let provider = Arc::new(Incapable { checks });
         let report = run(world.manager_as(User::admin(), provider, &FLAGS)).await;
+        let expected: Vec<_> = expected.iter().copied().chain(more).collect();
         assert_problems("incapable", &report, &expected);
     }
 }

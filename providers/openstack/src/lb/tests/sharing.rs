@@ -195,6 +195,12 @@ async fn what_is_owned_is_listed_and_deleted_on_proof() {
     owned.sort_by(|a, b| a.kind.cmp(&b.kind));
     let kinds: Vec<_> = owned.iter().map(|object| &*object.kind).collect();
     assert_eq!(kinds, ["load balancer", "security group"]);
+    // Whether that can be read is known from one row of each kind.
+    rig.requests();
+    rig.balancers.check_readable(&rig.op()).await.unwrap();
+    let asked = rig.requests();
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    assert!(asked.iter().all(|request| request.contains("limit=1")), "{asked:?}");
     for object in &owned {
         let Owner::Service { namespace, name, .. } = &object.owner else {
             panic!("{object:?}")
