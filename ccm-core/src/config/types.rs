@@ -139,6 +139,7 @@ impl Config {
                 concurrent_syncs: NonZeroUsize::MIN,
                 workers: DEFAULT_SERVICE_WORKERS,
                 verify_period: Duration::ZERO,
+                conditions: false,
             },
             node_ipam: NodeIpamConfig::default(),
             orphans: OrphansConfig::default(),
@@ -366,6 +367,8 @@ pub struct ServiceConfig {
     pub workers: usize,
     /// The period of the drift check of each load balancer.
     pub verify_period: Duration,
+    /// True if the Services get a condition that says whether their load balancer is ready.
+    pub conditions: bool,
 }
 
 /// The node-IPAM controller.

@@ -57,6 +57,10 @@ pub const CONDITION_READY: &str = "Ready";
 /// Condition type `NetworkUnavailable`, written by the route controller.
 pub const CONDITION_NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 
+/// Condition type of our own on Services of type LoadBalancer (`--service-conditions`).
+pub const CONDITION_LOAD_BALANCER_READY: &str =
+    "service.cloud-controller-manager/LoadBalancerReady";
+
 /// `source.component` of the cloud-node controller's events.
 pub const COMPONENT_NODE: &str = "cloud-node-controller";
 /// `source.component` of the cloud-node-lifecycle controller's events.

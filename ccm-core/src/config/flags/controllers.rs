@@ -88,6 +88,13 @@ pub(super) static CONTROLLERS: &[Flag] = &[
         "1h0m0s",
         "The period between drift checks of each load balancer, with a jitter of 25%. Drift is repaired.",
     ),
+    Flag::new(
+        "service-conditions",
+        ServiceLb,
+        Bool(|c| &mut c.service.conditions),
+        "false",
+        "Write the condition `service.cloud-controller-manager/LoadBalancerReady` to each Service of type LoadBalancer, with the cause if its load balancer is not as requested. Costs a write when the condition changes.",
+    ),
     node_ipam(
         "service-cluster-ip-range",
         Text(|c| &mut c.raw.service_cluster_ip_range),

@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use super::condition::WrittenCondition;
 use crate::{
     explain::AttemptRecord,
     k8s::{LbIngress, LbStatus, ServiceFields, ServiceView},
@@ -91,6 +92,10 @@ pub(crate) struct ServiceSyncState {
     pub(crate) backend_kind: Option<BackendKind>,
     /// The digest of the validation errors that an event last reported.
     pub(crate) reported_invalid_digest: Option<Digest>,
+    /// True if the last call of the provider said that another controller serves the Service.
+    pub(crate) implemented_elsewhere: bool,
+    /// What this process last wrote about our condition.
+    pub(crate) written_condition: WrittenCondition,
     /// The spec that the load balancer serves. While the Service is invalid, this spec selects the
     /// backends.
     pub(crate) served_spec: Option<ServedSpec>,

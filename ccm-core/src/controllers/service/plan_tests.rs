@@ -93,7 +93,7 @@ fn at(
     known: &ServiceSyncState,
     wish: &DesiredState,
 ) -> ServiceAction {
-    let fields = ServiceFields { classes: vec!["ours".into()] };
+    let fields = ServiceFields { classes: vec!["ours".into()], ..ServiceFields::default() };
     plan(PlanInput {
         service,
         state: known,

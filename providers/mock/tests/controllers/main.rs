@@ -29,6 +29,7 @@ mod scripted_load_balancers;
 mod service_world;
 mod services;
 mod services_changes;
+mod services_conditions;
 mod services_errors;
 mod services_load;
 mod services_nodes;
