@@ -320,6 +320,9 @@ pub struct NodeLifecycleConfig {
     pub concurrent_syncs: NonZeroUsize,
     /// The proof that is required to delete a Node.
     pub deletion_safety: DeletionSafety,
+    /// The time for which an instance must be shut down or gone before its node is marked out of
+    /// service; zero for never.
+    pub out_of_service_after: Duration,
 }
 
 impl NodeLifecycleConfig {
@@ -328,6 +331,7 @@ impl NodeLifecycleConfig {
             monitor_period: Duration::ZERO,
             concurrent_syncs: NonZeroUsize::MIN,
             deletion_safety: DeletionSafety::Strict,
+            out_of_service_after: Duration::ZERO,
         }
     }
 }

@@ -55,6 +55,10 @@ pub(crate) struct InstanceRecord {
     pub(crate) machine: Option<MachineId>,
     /// The time since which the cloud no longer finds an instance that it found before.
     pub(crate) lost_since: Option<Instant>,
+    /// True if the last answer was that the instance is shut down.
+    pub(crate) is_stopped: bool,
+    /// The machine ID that the Node reported when the cloud last said that the instance runs.
+    pub(crate) running_machine: Option<MachineId>,
 }
 
 impl InstanceRecord {
@@ -76,6 +80,7 @@ impl InstanceRecords {
                 let Some(id) = &node.provider_id else { return };
                 let mut records = self.by_provider_id.lock();
                 let record = records.entry(id.clone()).or_default();
+                record.is_stopped = false;
                 if record.was_found {
                     record.lost_since.get_or_insert_with(Instant::now);
                 }
@@ -91,6 +96,10 @@ impl InstanceRecords {
                 let record = records.entry(id).or_default();
                 record.was_found = true;
                 record.lost_since = None;
+                record.is_stopped = *power == PowerState::Stopped;
+                if *power == PowerState::Running {
+                    record.running_machine = node.machine;
+                }
                 // After a termination, another machine may already use the node's name.
                 if *power != PowerState::Terminated {
                     record.machine = node.machine;
@@ -181,10 +190,11 @@ mod tests {
             machine: asked.machine,
             ..InstanceRecord::default()
         };
-        assert_eq!(records.of(&asked), Some(there));
+        let stopped = InstanceRecord { is_stopped: true, ..there };
+        assert_eq!(records.of(&asked), Some(stopped));
         assert!(there.is_found());
         records.record(&asked, &Err(CloudError::transient("no answer")));
-        assert_eq!(records.of(&asked), Some(there), "an error says nothing");
+        assert_eq!(records.of(&asked), Some(stopped), "an error says nothing");
 
         records.record(&asked, &Ok(found(PowerState::Terminated, None)));
         assert_eq!(records.of(&asked), Some(there), "the cloud knows it");
@@ -197,7 +207,8 @@ mod tests {
             tokio::time::advance(Duration::from_secs(60)).await;
         }
         records.record(&asked, &Ok(found(PowerState::Running, None)));
-        assert_eq!(records.of(&asked), Some(there));
+        let running = InstanceRecord { running_machine: asked.machine, ..there };
+        assert_eq!(records.of(&asked), Some(running));
     }
 
     #[test]

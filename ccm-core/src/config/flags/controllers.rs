@@ -75,6 +75,13 @@ pub(super) static CONTROLLERS: &[Flag] = &[
         "Proof required before a Node is deleted. `strict` asks the cloud twice, and verifies the query with nodes that exist; `upstream` deletes on the first \"not found\", like the Go framework.",
     ),
     Flag::new(
+        "out-of-service-after",
+        CloudNodeLifecycle,
+        Duration(|c| &mut c.node_lifecycle.out_of_service_after),
+        "0s",
+        "The time for which the cloud must say that the instance of a node that is not ready is shut down or gone, before the node gets the taint `node.kubernetes.io/out-of-service`, so that its pods are deleted and their volumes move to other nodes. The taint goes when the instance runs or the node is Ready. 0 disables it.",
+    ),
+    Flag::new(
         "concurrent-service-syncs",
         ServiceLb,
         Int(|c| &mut c.raw.concurrent_service_syncs),

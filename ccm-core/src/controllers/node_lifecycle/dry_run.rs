@@ -40,7 +40,7 @@ struct LifecycleDryRun {
 impl NodeLifecycleController {
     /// Turns the controller into one that only reports what it would do.
     pub(crate) fn dry_run(self) -> Box<dyn DryRun> {
-        let tracker = NotReadyTracker::new(self.config.period, self.config.safety());
+        let tracker = self.config.tracker();
         let now = Instant::now();
         Box::new(LifecycleDryRun {
             controller: self,
@@ -159,6 +159,9 @@ impl LifecycleDryRun {
             .retain(|name, _| not_ready.contains_key(&**name));
         self.current_findings
             .retain(|name, (difference, _)| match not_ready.get(&**name) {
+                Some(node) if difference.part == taint_part(well_known::TAINT_OUT_OF_SERVICE) => {
+                    !node.has_out_of_service_taint()
+                }
                 Some(node) => difference.part == DELETION || !node.has_shutdown_taint(),
                 None => false,
             });
@@ -183,15 +186,29 @@ impl LifecycleDryRun {
 /// The value of [`Difference::part`] for the deletion of the whole Node.
 const DELETION: &str = "the object";
 
+fn taint_part(key: &str) -> String {
+    format!("spec.taints[{key}]")
+}
+
 /// Returns the difference that an action would resolve.
 fn action_difference(action: &Action) -> Option<Difference> {
-    let taint = format!("spec.taints[{}]", well_known::TAINT_SHUTDOWN);
+    let shutdown = taint_part(well_known::TAINT_SHUTDOWN);
+    let out_of_service = taint_part(well_known::TAINT_OUT_OF_SERVICE);
     let (node, part, current, desired, reason) = match action {
-        Action::Taint(node) => (node, &*taint, NONE, "set", "its instance is shut down"),
-        Action::Untaint(node) => (node, &*taint, "set", NONE, "it is Ready"),
+        Action::Taint(node) => (node, &*shutdown, NONE, "set", "its instance is shut down"),
+        Action::Untaint(node) if node.has_shutdown_taint() => {
+            (node, &*shutdown, "set", NONE, "it is Ready")
+        }
+        Action::Untaint(node) => (node, &*out_of_service, "set", NONE, "it is Ready"),
+        Action::MarkOutOfService { node, .. } => {
+            (node, &*out_of_service, NONE, "set", "its instance has been shut down for long")
+        }
+        Action::UnmarkOutOfService(node) => {
+            (node, &*out_of_service, "set", NONE, "its instance runs")
+        }
         Action::Delete(node) => (node, DELETION, "there", "deleted", "its instance is gone"),
         // A refusal is only reported.
-        Action::RefuseDeletion { .. } => return None,
+        Action::RefuseDeletion { .. } | Action::RefuseOutOfService { .. } => return None,
     };
     Some(node_difference(CLOUD_NODE_LIFECYCLE, node, part, current, desired, reason))
 }

@@ -1,5 +1,5 @@
-//! Taints nodes whose instance is shut down, and deletes nodes whose instance no longer exists
-//! (upstream's `cloud-node-lifecycle-controller`).
+//! Taints nodes whose instance is shut down, marks them out of service if that lasts, and deletes
+//! nodes whose instance no longer exists (upstream's `cloud-node-lifecycle-controller`).
 //!
 //! The `plan` module describes the proof that a deletion needs. An error never leads to a deletion.
 
@@ -21,14 +21,14 @@ use self::{
     metrics::{DeletionOutcome, LifecycleMetrics},
     plan::{
         Action, ClusterCount, ControlResults, DeletionEvidence, DeletionRefusal, DeletionSafety,
-        InstanceObservation, LostReadyNodes, MAX_CONTROLS, NotReadyTracker,
+        InstanceObservation, LostReadyNodes, MAX_CONTROLS, NotReadyTracker, OffFinding,
     },
 };
 use super::{ControllerContext, event_dedup::EventDeduplicator};
 use crate::{
     config::controller_names as names,
     error::chain,
-    explain::{AttemptLog, api_attempt, api_cause},
+    explain::{AttemptLog, Cause, api_attempt, api_cause},
     k8s::NodeView,
     provider::{
         CloudError, EventType, InstanceBatcher, InstanceQuery, InstanceStatus, MetadataScope,
@@ -56,12 +56,20 @@ pub struct NodeLifecycleOptions {
     /// True if one "not found" is enough to delete a Node, as in the Go framework
     /// (`--node-deletion-safety=upstream`).
     pub upstream_deletion: bool,
+    /// The time for which the cloud must say that an instance is shut down or gone before its node
+    /// is marked out of service (`--out-of-service-after`). Zero for never.
+    pub out_of_service_after: Duration,
     /// The maximum number of taint writes in flight (`--concurrent-node-lifecycle-syncs`). Values
     /// below 8 count as 8.
     pub concurrent_syncs: usize,
 }
 
 impl NodeLifecycleOptions {
+    fn tracker(&self) -> NotReadyTracker {
+        NotReadyTracker::new(self.period, self.safety())
+            .with_out_of_service_after(self.out_of_service_after)
+    }
+
     fn safety(&self) -> DeletionSafety {
         if self.upstream_deletion {
             DeletionSafety::Upstream
@@ -102,7 +110,7 @@ impl NodeLifecycleController {
         instances: InstanceBatcher,
     ) -> prometheus::Result<Self> {
         let metrics = LifecycleMetrics::register(&ctx.metrics)?;
-        let tracker = NotReadyTracker::new(config.period, config.safety());
+        let tracker = config.tracker();
         Ok(Self {
             ctx,
             config,
@@ -171,13 +179,18 @@ impl NodeLifecycleController {
             }
             let mut actions = Vec::new();
             for suspect in self.query_with_controls(&ours, suspects, pass_number).await {
-                actions.extend(self.tracker.lock().record_confirmation(
+                let mut tracker = self.tracker.lock();
+                let action = tracker.record_confirmation(
                     &suspect.node,
                     InstanceObservation::from_answer(&suspect.answer),
                     &suspect.evidence,
                     started_at.elapsed(),
                     self.ctx.clock.now(),
-                ));
+                );
+                if let Some(Action::Delete(node)) = &action {
+                    actions.extend(tracker.plan_before_deletion(node));
+                }
+                actions.extend(action);
             }
             self.apply(actions, &mut deletions_left, cancel).await;
         }
@@ -242,6 +255,14 @@ impl NodeLifecycleController {
         let control_answers = answers.split_off(suspects.len());
         self.record_answers(suspects, &answers);
         // Collect the evidence for and against the deletion of each suspect.
+        let stopped_ready_controls = controls
+            .iter()
+            .zip(&control_answers)
+            .filter(|(node, answer)| {
+                let observation = InstanceObservation::from_answer(answer);
+                node.is_ready() && observation == InstanceObservation::ShutDown
+            })
+            .count();
         let control_results = ControlResults::from_answers(
             control_answers
                 .iter()
@@ -249,12 +270,15 @@ impl NodeLifecycleController {
                 .zip(earlier_records),
         );
         let cluster = ClusterCount::new(ours, records);
+        let down = ClusterCount::down(ours, records);
         let lost_ready_nodes = LostReadyNodes::new(ours, records);
         let mut queried = Vec::new();
         for (node, answer) in suspects.iter().zip(answers) {
             let evidence = DeletionEvidence {
                 controls: control_results,
                 cluster,
+                down,
+                stopped_ready_controls,
                 lost_ready_nodes: lost_ready_nodes.count_near(node),
                 record: records.of(node),
             };
@@ -308,8 +332,23 @@ impl NodeLifecycleController {
 
     async fn apply_one(&self, action: Action) {
         match action {
-            Action::Taint(node) => self.change_taint(&node, TaintChange::Add).await,
-            Action::Untaint(node) => self.change_taint(&node, TaintChange::Remove).await,
+            Action::Taint(node) => {
+                self.change_taints(&node, TaintChange::AddShutdown).await;
+            }
+            Action::Untaint(node) => self.untaint(&node, TaintChange::RemoveAll).await,
+            Action::MarkOutOfService { node, finding } => {
+                self.mark_out_of_service(&node, finding).await;
+            }
+            Action::UnmarkOutOfService(node) => {
+                self.untaint(&node, TaintChange::RemoveOutOfService).await;
+            }
+            Action::RefuseOutOfService { node, reason, is_first } => {
+                if is_first {
+                    let note = reason.to_string();
+                    tracing::error!(node = %node.name, provider_id = node.provider_id.as_deref(), "node not marked out of service: {note}");
+                    self.event(&node, EventType::Warning, "OutOfServiceRefused", &note);
+                }
+            }
             Action::Delete(node) => self.delete(&node).await,
             Action::RefuseDeletion { node, reason, is_first } => {
                 self.metrics.deletion(DeletionOutcome::Refused(reason));
@@ -320,21 +359,56 @@ impl NodeLifecycleController {
         }
     }
 
-    async fn change_taint(&self, node: &NodeView, change: TaintChange) {
-        let tainted = change == TaintChange::Add;
-        match apply::set_shutdown_taint(&self.ctx.api, &self.ctx.node_fields, node, change).await {
+    /// Changes taints of a node. Returns true if anything was written.
+    async fn change_taints(&self, node: &NodeView, change: TaintChange) -> bool {
+        let operation = change.operation();
+        match apply::change_taints(&self.ctx.api, &self.ctx.node_fields, node, change).await {
             Ok(changed) => {
                 self.failed_writes.clear(&node.name);
                 if changed {
-                    tracing::info!(node = %node.name, tainted, "shutdown taint changed");
+                    tracing::info!(node = %node.name, operation, "taints changed");
                 }
+                changed
             }
             Err(error) => {
-                tracing::warn!(node = %node.name, tainted, error = chain(&error), "shutdown taint not changed");
+                tracing::warn!(node = %node.name, operation, error = chain(&error), "taints not changed");
                 self.failed_writes
-                    .record(&node.name, api_attempt("change the shutdown taint", &error));
+                    .record(&node.name, api_attempt(operation, &error));
+                false
             }
         }
+    }
+
+    /// Removes taints, and reports it if the node was out of service.
+    async fn untaint(&self, node: &NodeView, change: TaintChange) {
+        let was_out_of_service = node.has_own_out_of_service_taint();
+        let changed = self.change_taints(node, change).await;
+        if changed && was_out_of_service {
+            let why = if change == TaintChange::RemoveAll {
+                "it is Ready"
+            } else {
+                "its instance runs"
+            };
+            let note = format!("{why}: the out-of-service taint was removed");
+            self.event(node, EventType::Normal, "NodeBackInService", &note);
+        }
+    }
+
+    async fn mark_out_of_service(&self, node: &NodeView, finding: OffFinding) {
+        if self.change_taints(node, TaintChange::AddOutOfService).await {
+            let OffFinding { state, duration } = finding;
+            let note = format!(
+                "its instance has been {state} for {}s, by the word of the cloud: marked out of service, so that its pods are deleted and their volumes detached",
+                duration.as_secs()
+            );
+            let note = Cause::OutOfService.with_next_step(&note);
+            self.event(node, EventType::Warning, "NodeOutOfService", &note);
+        }
+    }
+
+    fn event(&self, node: &NodeView, kind: EventType, reason: &'static str, note: &str) {
+        let object = ObjectRef::node(node.name.clone(), &*node.uid);
+        self.ctx.events.event(&object, kind, reason, note);
     }
 
     async fn delete(&self, node: &NodeView) {
@@ -374,12 +448,7 @@ impl NodeLifecycleController {
     fn report_refused_deletion(&self, node: &NodeView, refusal: DeletionRefusal) {
         let note = refusal.to_string();
         tracing::error!(node = %node.name, provider_id = node.provider_id.as_deref(), "node not deleted: {note}");
-        self.ctx.events.event(
-            &ObjectRef::node(node.name.clone(), &*node.uid),
-            EventType::Warning,
-            "NodeDeletionRefused",
-            &note,
-        );
+        self.event(node, EventType::Warning, "NodeDeletionRefused", &note);
     }
 }
 

@@ -15,6 +15,7 @@ mod initialize;
 mod ipam;
 mod lease;
 mod lifecycle;
+mod lifecycle_out_of_service;
 mod metrics;
 mod migration;
 mod orphans;
