@@ -1,11 +1,13 @@
 //! Our own condition of a Service (`--service-conditions`): what it should say, and the JSON of it.
 //! Pure functions.
 
+use std::time::Duration;
+
 use jiff::{Timestamp, Unit};
 use serde_json::{Value, json};
 
 use crate::{
-    explain::Cause,
+    explain::{AttemptRecord, Cause},
     k8s::{ConditionStatus, ServiceView, well_known},
 };
 
@@ -124,9 +126,39 @@ impl DesiredCondition {
     }
 }
 
+/// The number of failures in a row, and the time, after which a cause that says nothing about the
+/// load balancer is worth a write. Most such causes pass sooner.
+const SILENT_FAILURES: u32 = 3;
+const SILENT_TIME: Duration = Duration::from_secs(60);
+
+/// Returns true if a condition would only say that nobody knows about the load balancer, and
+/// another one is likely to follow soon, or the existing one to stay right.
+pub(crate) fn is_too_early(
+    attempt: &AttemptRecord,
+    service: &ServiceView,
+    written: WrittenCondition,
+) -> bool {
+    if !says_nothing_about_cloud(attempt.cause) {
+        return false;
+    }
+    // The process has just started, so it knows less than the condition of the one before.
+    let shows_true = match written {
+        WrittenCondition::Set(meaning) => meaning.status == ConditionStatus::True,
+        WrittenCondition::Removed => false,
+        WrittenCondition::Nothing => service
+            .own_condition
+            .as_ref()
+            .is_some_and(|shown| shown.status == ConditionStatus::True),
+    };
+    let is_of_start =
+        matches!(attempt.cause, Cause::CacheNotConfirmed | Cause::EndpointSlicesNotListed);
+    (is_of_start && shows_true)
+        || (attempt.failures < SILENT_FAILURES && attempt.at.elapsed() < SILENT_TIME)
+}
+
 /// Returns true for the causes after which nobody knows whether an existing load balancer is as
 /// requested, because the cloud or the API server did not answer, or this process failed.
-fn says_nothing_about_cloud(cause: Cause) -> bool {
+pub(crate) fn says_nothing_about_cloud(cause: Cause) -> bool {
     matches!(
         cause,
         Cause::CloudThrottled
@@ -225,6 +257,36 @@ mod tests {
             assert_eq!(condition.meaning.reason, name.name());
             assert!(condition.message.ends_with(name.next_step()), "{}", condition.message);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_passing_silence_is_not_written() {
+        let plain = ServiceView::named("shop", "web");
+        let was_true = showing(ConditionStatus::True, REASON_SERVED);
+        let was_false = showing(ConditionStatus::False, "QuotaExceeded");
+        let attempt = |cause, failures| AttemptRecord {
+            failures,
+            ..AttemptRecord::now("ensure", cause, "no")
+        };
+        let nothing = WrittenCondition::Nothing;
+        for cause in [Cause::CloudUnavailable, Cause::CacheNotConfirmed] {
+            for service in [&plain, &was_true, &was_false] {
+                assert!(is_too_early(&attempt(cause, 2), service, nothing), "{cause:?}");
+            }
+            assert!(!is_too_early(&attempt(cause, 3), &was_false, nothing), "{cause:?}");
+        }
+        assert!(!is_too_early(&attempt(Cause::CloudUnavailable, 3), &was_true, nothing));
+        // A process that has just started knows less than the one before.
+        for cause in [Cause::CacheNotConfirmed, Cause::EndpointSlicesNotListed] {
+            assert!(is_too_early(&attempt(cause, 9), &was_true, nothing), "{cause:?}");
+            let served = ConditionChange::Set(DesiredCondition::served(&plain)).written();
+            assert!(is_too_early(&attempt(cause, 9), &plain, served), "{cause:?}");
+        }
+        // An error that says something is written at once, and silence when it has lasted.
+        assert!(!is_too_early(&attempt(Cause::QuotaExceeded, 1), &was_true, nothing));
+        let early = attempt(Cause::CloudThrottled, 1);
+        tokio::time::advance(SILENT_TIME).await;
+        assert!(!is_too_early(&early, &was_true, nothing));
     }
 
     #[test]

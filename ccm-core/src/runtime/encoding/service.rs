@@ -50,7 +50,8 @@ impl CachedObject for ServiceView {
     }
 
     fn is_relevant(&self) -> bool {
-        self.is_load_balancer || self.has_finalizer()
+        // One that is neither may still have our condition, which is then to be removed.
+        self.is_load_balancer || self.has_finalizer() || self.own_condition.is_some()
     }
 }
 
@@ -221,25 +222,20 @@ impl ServiceWire {
         let spec = self.spec.unwrap_or_default();
         let reader = ServiceReader { object: metadata.key::<ServiceView>()?, decoder };
         let status = self.status.unwrap_or_default();
-        let view = reader.identity(&metadata, &spec)?;
+        let identity = reader.identity(&metadata, &spec)?;
+        let own_condition = decoder
+            .fields
+            .own_condition
+            .then(|| own_condition(&status.conditions))
+            .flatten();
+        let view = ServiceView { own_condition, ..identity };
         if !view.is_relevant()
             || view.is_load_balancer && !decoder.fields.claims_class(view.class.as_deref())
         {
             return Ok(view);
         }
         let (labels, annotations) = reader.maps(&metadata)?;
-        let own_condition = decoder
-            .fields
-            .own_condition
-            .then(|| own_condition(&status.conditions))
-            .flatten();
-        let view = ServiceView {
-            labels,
-            annotations,
-            generation: metadata.generation,
-            own_condition,
-            ..view
-        };
+        let view = ServiceView { labels, annotations, generation: metadata.generation, ..view };
         reader.complete(view, spec, status.load_balancer.unwrap_or_default())
     }
 }

@@ -11,6 +11,7 @@ use ccm_core::{
     manager::ManagerExit,
     provider::{CloudError, ErrorKind, FieldError, ServiceInterpretation},
 };
+use ccm_testkit::apiserver::{Action, Match};
 use serde_json::{Value, json};
 
 use crate::{
@@ -187,6 +188,80 @@ async fn it_goes_with_the_type_and_those_of_others_stay() {
     assert!(!world.is_guarded("web") && world.ingress("web").is_empty());
     assert_eq!(world.service("web")["status"]["conditions"], json!([other]));
     assert_eq!(world.service_writes().len(), 2 + 1, "with the finalizer");
+}
+
+/// An invalid Service has a condition and no finalizer.
+#[tokio::test(start_paused = true)]
+async fn it_goes_with_the_type_of_a_service_that_was_never_served() {
+    let (world, provider) = world_with_nodes().await;
+    provider.interpret_by(invalid);
+    let _ccm = world.start_with(provider.clone(), &FLAGS);
+    world.serve("web").await;
+    world.settle().await;
+    assert!(is(&world, ("False", "ServiceInvalid")), "{:?}", ours(&world));
+    world
+        .patch_service("web", json!({"spec": {"type": "ClusterIP"}}))
+        .await;
+    world.settle().await;
+    assert_eq!(ours(&world), None);
+    tokio::time::sleep(secs(3600)).await;
+    assert_eq!(world.service_writes().len(), 2);
+}
+
+/// The provider says it of one sync and not of the next.
+#[tokio::test(start_paused = true)]
+async fn a_service_that_comes_back_from_another_controller_gets_one_condition() {
+    let (world, provider, _ccm) = served().await;
+    provider.answer(|_| {
+        let error = CloudError::new(ErrorKind::ImplementedElsewhere, "another controller's");
+        Some(ScriptedResult::Fail(error))
+    });
+    world
+        .patch_service("web", json!({"spec": {"ports": [{"port": 81}]}}))
+        .await;
+    world.settle().await;
+    assert_eq!(ours(&world), None);
+    let before = world.service_writes().len();
+    provider.answer(|_| Some(ScriptedResult::Pending(secs(30))));
+    world
+        .patch_service("web", json!({"spec": {"ports": [{"port": 82}]}}))
+        .await;
+    tokio::time::sleep(secs(600)).await;
+    assert!(is(&world, ("False", "LoadBalancerPending")), "{:?}", ours(&world));
+    assert_eq!(world.service_writes().len(), before + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_that_passes_is_not_written() {
+    let (world, provider, _ccm) = served().await;
+    provider.answer(numbered_errors(ErrorKind::Transient));
+    world
+        .patch_service("web", json!({"spec": {"ports": [{"port": 81}]}}))
+        .await;
+    tokio::time::sleep(secs(4)).await;
+    assert!(provider.count() > 1, "it failed");
+    provider.answer_well();
+    tokio::time::sleep(secs(600)).await;
+    assert!(is(&world, SERVED));
+    assert_eq!(world.service_writes().len(), 2);
+}
+
+/// The role of an older manifest does not allow it.
+#[tokio::test(start_paused = true)]
+async fn a_condition_that_is_rejected_is_not_written_again_and_again() {
+    let (world, _, ccm) = served().await;
+    assert_eq!(ccm.stop().await, ManagerExit::Stopped);
+    world.edit_service("web", |service| service["status"]["conditions"] = json!([]));
+    let status = Match::resource("services").verb("patch");
+    let forbidden = Action::Error { code: http::StatusCode::FORBIDDEN, retry_after: None };
+    world.server.faults().add(status, forbidden);
+    let patches = Match::resource("services").verb("patch");
+    let before = world.server.log().count(&patches);
+    let provider = ScriptedLoadBalancers::over(&world);
+    let _ccm = world.start_with(provider, &FLAGS);
+    tokio::time::sleep(secs(600)).await;
+    assert_eq!(ours(&world), None);
+    assert_eq!(world.server.log().count(&patches), before + 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,17 +5,18 @@ use std::time::Duration;
 use super::{
     super::{
         ServiceController,
-        condition::{ConditionChange, DesiredCondition},
+        condition::{ConditionChange, DesiredCondition, is_too_early, says_nothing_about_cloud},
         patches,
         plan::SyncGoal,
     },
-    ServiceSync, SyncResult,
+    ServiceSync, SyncResult, WAIT_FOR_CHANGE,
 };
 use crate::{
     error::chain,
     explain::{Cause, cloud_cause},
     k8s::ServiceView,
     provider::{CloudError, ErrorKind, Progress},
+    runtime::api::ApiErrorKind,
 };
 
 /// The maximum delay before a condition is written again that could not be written.
@@ -43,6 +44,8 @@ impl ServiceController {
             Ok(Progress::Pending { reason, .. }) => {
                 Some(sync.condition_of(service, Cause::LoadBalancerPending, reason))
             }
+            // It is not known yet whether this lasts.
+            Err(error) if says_nothing_about_cloud(cloud_cause(error)) => None,
             Err(error) => Some(sync.condition_of(service, cloud_cause(error), &error.chain())),
         };
         sync.condition_change =
@@ -70,9 +73,36 @@ impl ServiceController {
         else {
             return sync_result;
         };
-        // Write it.
-        let entry = change.patch(&service, written, self.ctx.clock.now());
-        let patch = patches::with_condition(&service, None, entry);
+        self.write_condition(sync, &service, &change, sync_result)
+            .await
+    }
+
+    /// Removes our condition from a Service that never had our finalizer and no longer needs a load
+    /// balancer.
+    pub(super) async fn remove_condition(&self, sync: &mut ServiceSync) -> SyncResult {
+        let Some(service) = sync.service.clone() else {
+            return SyncResult::Forget;
+        };
+        let change = ConditionChange::Remove;
+        if !change.is_due(&service, sync.state.written_condition) {
+            return WAIT_FOR_CHANGE;
+        }
+        self.write_condition(sync, &service, &change, WAIT_FOR_CHANGE)
+            .await
+    }
+
+    /// Writes a change of the condition. Returns `sync_result`, with an earlier time if the write
+    /// failed and a retry may help.
+    async fn write_condition(
+        &self,
+        sync: &mut ServiceSync,
+        service: &ServiceView,
+        change: &ConditionChange,
+        sync_result: SyncResult,
+    ) -> SyncResult {
+        let written = sync.state.written_condition;
+        let entry = change.patch(service, written, self.ctx.clock.now());
+        let patch = patches::with_condition(service, None, entry);
         let result = self
             .ctx
             .api
@@ -81,13 +111,24 @@ impl ServiceController {
         let error = match result {
             Ok(_) => {
                 sync.state.written_condition = change.written();
+                sync.state.rejected_condition = None;
                 return sync_result;
             }
             // The watch reports the deletion.
             Err(error) if error.is_not_found() => return sync_result,
             Err(error) => error,
         };
-        tracing::warn!(service = %sync.key, error = chain(&error), "condition of service not written");
+        // After a rejection, only the next sync tries again. It is logged once.
+        let is_rejected =
+            matches!(error.kind(), ApiErrorKind::Forbidden | ApiErrorKind::Invalid(_));
+        let is_known = sync.state.rejected_condition == Some(change.written());
+        if !(is_rejected && is_known) {
+            tracing::warn!(service = %sync.key, error = chain(&error), "condition of service not written");
+        }
+        if is_rejected {
+            sync.state.rejected_condition = Some(change.written());
+            return sync_result;
+        }
         let retry_at = self.now() + RETRY_DELAY;
         match sync_result {
             SyncResult::RequeueAt { at, resets_failures } => SyncResult::RequeueAt {
@@ -116,7 +157,7 @@ impl ServiceSync {
                 attempt.cause,
                 Cause::ApiForbidden | Cause::ApiRejected | Cause::ApiUnavailable
             );
-            return (!is_about_api)
+            return (!is_about_api && !is_too_early(attempt, service, state.written_condition))
                 .then(|| self.condition_of(service, attempt.cause, &attempt.error));
         }
         let applied = state.last_applied?;

@@ -193,6 +193,7 @@ impl ServiceController {
                 Ok(SyncResult::RequeueAt { at: until, resets_failures: !is_deferred })
             }
             ServiceAction::ReportInvalid { errors } => Ok(self.report_invalid(sync, &errors)),
+            ServiceAction::RemoveCondition => Ok(self.remove_condition(sync).await),
             ServiceAction::Delete { follow_up, start_event } => {
                 self.delete_load_balancer(sync, follow_up, start_event)
                     .await
@@ -243,8 +244,10 @@ impl ServiceController {
         };
         if is_in_sync {
             self.mark_in_sync(sync, desired);
-            sync.state.implemented_elsewhere = result.is_err();
         }
+        sync.state.implemented_elsewhere = result
+            .as_ref()
+            .is_err_and(|error| error.kind() == ErrorKind::ImplementedElsewhere);
         // Publish the status, the annotations, and our condition with them.
         if let Some(status) = &status {
             sync.state.desired_status = Some(status.clone());

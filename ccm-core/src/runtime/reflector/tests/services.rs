@@ -302,6 +302,18 @@ fn our_condition_is_read_only_where_it_is_asked_for() {
         let read = decoder.object(encoding, &bytes.into()).unwrap();
         assert_eq!((read.own_condition, read.generation), (Some(expected.clone()), 3));
     }
+    // A Service that is no load balancer any more is kept until the condition is removed.
+    let mut other = object.clone();
+    other["spec"]["type"] = json!("ClusterIP");
+    other["metadata"]["finalizers"] = json!([]);
+    let bytes = other.to_string();
+    assert!(
+        decoder
+            .object(Encoding::Json, &bytes.into())
+            .unwrap()
+            .is_relevant()
+    );
+    assert!(!read(&other).unwrap().is_relevant());
 }
 
 #[test]
