@@ -140,7 +140,7 @@ causes! {
         "The instance has been shut down or gone for so long that this manager has set the out-of-service taint: Kubernetes deletes the node's pods and detaches their volumes."
         "start the instance, or delete it if it is not needed; the taint goes when the instance runs or the node is Ready";
     OutOfServiceDoubted Node
-        "The cloud says that the instance is shut down, but something contradicts it, so the out-of-service taint is not set."
+        "The cloud says that the instance is shut down, but something contradicts it or this process has not seen the instance run, so the out-of-service taint is not set."
         "see whether the machine is really off; then set the taint yourself, or delete the Node";
     OutOfServiceTaintNotNeeded Node
         "The node is Ready and still has the out-of-service taint of this manager."

@@ -79,7 +79,7 @@ pub(super) static CONTROLLERS: &[Flag] = &[
         CloudNodeLifecycle,
         Duration(|c| &mut c.node_lifecycle.out_of_service_after),
         "0s",
-        "The time for which the cloud must say that the instance of a node that is not ready is shut down or gone, before the node gets the taint `node.kubernetes.io/out-of-service`, so that its pods are deleted and their volumes move to other nodes. The taint goes when the instance runs or the node is Ready. 0 disables it.",
+        "The time for which the cloud must say that the instance of a node that is not ready is shut down or gone, before the node gets the taint `node.kubernetes.io/out-of-service`, so that its pods are deleted and their volumes move to other nodes. Only nodes that this process has seen Ready while their instances ran get it. It goes when the instance runs or the node is Ready. 0 disables it.",
     ),
     Flag::new(
         "concurrent-service-syncs",

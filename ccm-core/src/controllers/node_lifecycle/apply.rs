@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::{
     k8s::{NodeFields, NodeView, Taint, TaintEffect, well_known},
@@ -22,7 +23,10 @@ pub(super) enum TaintChange {
     /// Add the shutdown taint, because the instance is shut down.
     AddShutdown,
     /// Add the out-of-service taint, because the instance has been shut down or gone for long.
-    AddOutOfService,
+    AddOutOfService {
+        /// The time after which the cloud's answer is too old for a write.
+        until: Instant,
+    },
     /// Remove our out-of-service taint, because the instance runs.
     RemoveOutOfService,
     /// Remove both, because the node is Ready.
@@ -34,25 +38,30 @@ impl TaintChange {
     pub(super) fn operation(self) -> &'static str {
         match self {
             Self::AddShutdown => "add the shutdown taint",
-            Self::AddOutOfService => "add the out-of-service taint",
+            Self::AddOutOfService { .. } => "add the out-of-service taint",
             Self::RemoveOutOfService => "remove the out-of-service taint",
             Self::RemoveAll => "remove the shutdown taint",
         }
     }
 
-    /// Builds the patch; empty if the node is as desired.
+    /// Builds the patch; empty if the node is as desired, or if the reason for the change is too
+    /// old.
     pub(super) fn operations(self, node: &NodeView) -> Vec<PatchOp> {
         match self {
             Self::AddShutdown if !node.has_shutdown_taint() => shutdown_taint_addition(node),
-            Self::AddOutOfService if !node.has_out_of_service_taint() => addition(
-                node,
-                json!({
-                    "key": well_known::TAINT_OUT_OF_SERVICE,
-                    "value": well_known::OUT_OF_SERVICE_VALUE,
-                    "effect": TaintEffect::NoExecute.as_str(),
-                }),
-            ),
-            Self::AddShutdown | Self::AddOutOfService => Vec::new(),
+            Self::AddOutOfService { until }
+                if Instant::now() <= until && !node.has_out_of_service_taint() =>
+            {
+                addition(
+                    node,
+                    json!({
+                        "key": well_known::TAINT_OUT_OF_SERVICE,
+                        "value": well_known::OUT_OF_SERVICE_VALUE,
+                        "effect": TaintEffect::NoExecute.as_str(),
+                    }),
+                )
+            }
+            Self::AddShutdown | Self::AddOutOfService { .. } => Vec::new(),
             Self::RemoveOutOfService => removal(node, Taint::is_own_out_of_service),
             Self::RemoveAll => {
                 removal(node, |taint| taint.is_shutdown() || taint.is_own_out_of_service())
@@ -61,13 +70,15 @@ impl TaintChange {
     }
 
     /// Returns true if the change that was planned for `planned` is also right for the node as it
-    /// is now.
-    fn applies_to(self, planned: &NodeView, fresh: &NodeView) -> bool {
+    /// is now. `is_ours` is true if the node, as it is now, belongs to this provider.
+    fn applies_to(self, planned: &NodeView, fresh: &NodeView, is_ours: bool) -> bool {
         let is_same = fresh.uid == planned.uid;
         match self {
             Self::AddShutdown => is_same && !fresh.is_ready(),
-            Self::AddOutOfService => {
+            Self::AddOutOfService { .. } => {
                 is_same
+                    && is_ours
+                    && !fresh.deleting
                     && fresh.is_silent()
                     && fresh.provider_id == planned.provider_id
                     && fresh.machine == planned.machine
@@ -81,6 +92,7 @@ impl TaintChange {
 /// Changes the taints of a node. Returns true if anything was written.
 pub(super) async fn change_taints(
     api: &ApiClient,
+    provider: &Arc<dyn CloudProvider>,
     fields: &NodeFields,
     planned: &NodeView,
     change: TaintChange,
@@ -105,8 +117,13 @@ pub(super) async fn change_taints(
         // After a conflict, read the node again. Retry only if the change is still right.
         tokio::time::sleep(RETRY_DELAY.mul_f64(rand::random_range(1.0..2.0))).await;
         match api.get_node(&node.name, fields).await {
-            Ok(fresh) if change.applies_to(planned, &fresh) => node = fresh,
-            Ok(_) => return Ok(false),
+            Ok(fresh) => {
+                let is_ours = provider.node_ownership(&fresh) == NodeOwnership::Ours;
+                if !change.applies_to(planned, &fresh, is_ours) {
+                    return Ok(false);
+                }
+                node = fresh;
+            }
             Err(error) if error.is_not_found() => return Ok(false),
             Err(error) => return Err(error),
         }
@@ -243,5 +260,46 @@ fn reason_not_to_delete(
         Some("not ours any more")
     } else {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::k8s::{ConditionStatus, MachineId, NodeCondition};
+
+    fn silent() -> NodeView {
+        NodeView {
+            uid: "u".into(),
+            provider_id: Some("fake://n".into()),
+            machine: MachineId::of("machine"),
+            ready: Some(NodeCondition { status: ConditionStatus::Unknown, reason: "".into() }),
+            ..NodeView::named("n")
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_old_answer_marks_no_node() {
+        let change = TaintChange::AddOutOfService { until: Instant::now() + RETRY_DELAY };
+        assert!(!change.operations(&silent()).is_empty());
+        tokio::time::advance(RETRY_DELAY * 2).await;
+        assert!(change.operations(&silent()).is_empty());
+    }
+
+    #[test]
+    fn only_the_node_that_was_proved_to_be_off_is_marked() {
+        let change = TaintChange::AddOutOfService { until: Instant::now() };
+        let planned = silent();
+        assert!(change.applies_to(&planned, &planned, true));
+        assert!(!change.applies_to(&planned, &planned, false), "not ours any more");
+        for (name, fresh) in [
+            ("being deleted", NodeView { deleting: true, ..silent() }),
+            ("never reported", NodeView { ready: None, ..silent() }),
+            ("registered again", NodeView { uid: "v".into(), ..silent() }),
+            ("another instance", NodeView { provider_id: Some("fake://m".into()), ..silent() }),
+            ("another machine", NodeView { machine: MachineId::of("other"), ..silent() }),
+        ] {
+            assert!(!change.applies_to(&planned, &fresh, true), "{name}");
+        }
     }
 }

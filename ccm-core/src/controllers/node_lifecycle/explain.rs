@@ -127,7 +127,10 @@ pub(super) fn lifecycle_cause(
     }
     let is_stopped = matches!(answer, Some(AnswerContent::Found(PowerState::Stopped)));
     if is_stopped {
-        let when = status.map(when_out_of_service).unwrap_or_default();
+        let when = status
+            .filter(|_| node.provider_id.is_some())
+            .map(when_out_of_service)
+            .unwrap_or_default();
         let message = format!("node {name}: its instance is shut down{when}");
         return Some(ExplainedCause::new(Cause::InstanceStopped, message));
     }

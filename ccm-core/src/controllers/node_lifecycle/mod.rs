@@ -38,10 +38,16 @@ use crate::{
     telemetry::controller_metrics::ReconcileOutcome,
 };
 
-/// The maximum number of deletions in one pass. Should wrong deletions pass every check, the
-/// operator can intervene before all Nodes are deleted, and the next pass has to prove again that
-/// each of the other instances is absent.
+/// The maximum number of deletions and out-of-service marks in one pass. Should wrong ones pass
+/// every check, the operator can intervene before all nodes are affected, and the next pass has to
+/// prove again that each of the other instances is absent or shut down.
 const MAX_DELETIONS_PER_PASS: usize = 50;
+/// The number of passes between two queries of Ready nodes, which are needed before a node may be
+/// marked out of service.
+const PASSES_BETWEEN_PROOFS: usize = 12;
+/// The maximum age of the cloud's answer when a node is marked out of service is one period, but at
+/// least this long.
+const MIN_ANSWER_AGE: Duration = Duration::from_secs(5);
 /// The delay between two deletions, which makes at most ten per second.
 const MIN_DELETION_INTERVAL: Duration = Duration::from_millis(100);
 /// The minimum number of taint writes that may be in flight, even if
@@ -156,6 +162,7 @@ impl NodeLifecycleController {
         // Query the nodes that are not Ready, and apply what follows from the answers.
         let mut ours = self.ctx.nodes.list();
         ours.retain(|node| self.ctx.provider.node_ownership(node) == NodeOwnership::Ours);
+        self.query_ready_nodes(&ours, pass_number).await;
         let (queries, mut actions) = self
             .tracker
             .lock()
@@ -212,6 +219,20 @@ impl NodeLifecycleController {
         max_batch.saturating_sub(MAX_CONTROLS).max(1)
     }
 
+    /// Queries the Ready nodes about which it is not recorded yet that their instance runs, so that
+    /// they may be marked out of service later. Nothing else follows from the answers.
+    async fn query_ready_nodes(&self, ours: &[Arc<NodeView>], pass_number: usize) {
+        if self.config.out_of_service_after.is_zero()
+            || !pass_number.is_multiple_of(PASSES_BETWEEN_PROOFS)
+        {
+            return;
+        }
+        let nodes = plan::nodes_to_prove(ours, self.instances.records());
+        if !nodes.is_empty() {
+            self.query_cloud(&nodes).await;
+        }
+    }
+
     /// Queries the instances of nodes whose absence is not suspected.
     async fn query_cloud(
         &self,
@@ -263,15 +284,26 @@ impl NodeLifecycleController {
                 node.is_ready() && observation == InstanceObservation::ShutDown
             })
             .count();
-        let control_results = ControlResults::from_answers(
+        let mut control_results = ControlResults::from_answers(
             control_answers
                 .iter()
                 .map(InstanceObservation::from_answer)
                 .zip(earlier_records),
         );
+        // Suspects that are only shut down show, like controls, that the query is right.
+        let shut_down_suspects = suspects
+            .iter()
+            .zip(&answers)
+            .filter(|(node, answer)| {
+                let observation = InstanceObservation::from_answer(answer);
+                node.provider_id.is_some() && observation == InstanceObservation::ShutDown
+            })
+            .count();
+        control_results.found += shut_down_suspects;
         let cluster = ClusterCount::new(ours, records);
         let down = ClusterCount::down(ours, records);
         let lost_ready_nodes = LostReadyNodes::new(ours, records);
+        let stopped_ready_nodes = plan::count_stopped_ready(ours, records);
         let mut queried = Vec::new();
         for (node, answer) in suspects.iter().zip(answers) {
             let evidence = DeletionEvidence {
@@ -279,6 +311,7 @@ impl NodeLifecycleController {
                 cluster,
                 down,
                 stopped_ready_controls,
+                stopped_ready_nodes,
                 lost_ready_nodes: lost_ready_nodes.count_near(node),
                 record: records.of(node),
             };
@@ -301,16 +334,18 @@ impl NodeLifecycleController {
         }
     }
 
-    /// Applies the actions, and decrements `deletions_left` for each deletion.
+    /// Applies the actions, and decrements `deletions_left` for each deletion and each
+    /// out-of-service mark.
     async fn apply(
         &self,
         actions: Vec<Action>,
         deletions_left: &mut usize,
         cancel: &CancellationToken,
     ) {
-        let (deletions, others): (Vec<_>, Vec<_>) = actions
+        let (deletions, mut others): (Vec<_>, Vec<_>) = actions
             .into_iter()
             .partition(|action| matches!(action, Action::Delete(_)));
+        plan::limit_marks(&mut others, deletions_left);
         // Write taints concurrently.
         let max_concurrent = self.config.concurrent_syncs.max(MIN_CONCURRENT_TAINTS);
         stream::iter(others)
@@ -362,7 +397,15 @@ impl NodeLifecycleController {
     /// Changes taints of a node. Returns true if anything was written.
     async fn change_taints(&self, node: &NodeView, change: TaintChange) -> bool {
         let operation = change.operation();
-        match apply::change_taints(&self.ctx.api, &self.ctx.node_fields, node, change).await {
+        match apply::change_taints(
+            &self.ctx.api,
+            &self.ctx.provider,
+            &self.ctx.node_fields,
+            node,
+            change,
+        )
+        .await
+        {
             Ok(changed) => {
                 self.failed_writes.clear(&node.name);
                 if changed {
@@ -387,7 +430,7 @@ impl NodeLifecycleController {
             let why = if change == TaintChange::RemoveAll {
                 "it is Ready"
             } else {
-                "its instance runs"
+                "the cloud no longer says that its instance is shut down"
             };
             let note = format!("{why}: the out-of-service taint was removed");
             self.event(node, EventType::Normal, "NodeBackInService", &note);
@@ -395,8 +438,13 @@ impl NodeLifecycleController {
     }
 
     async fn mark_out_of_service(&self, node: &NodeView, finding: OffFinding) {
-        if self.change_taints(node, TaintChange::AddOutOfService).await {
-            let OffFinding { state, duration } = finding;
+        let OffFinding { state, duration, answered_at } = finding;
+        let max_age = self.config.period.max(MIN_ANSWER_AGE);
+        let until = self.started_at + answered_at + max_age;
+        if self
+            .change_taints(node, TaintChange::AddOutOfService { until })
+            .await
+        {
             let note = format!(
                 "its instance has been {state} for {}s, by the word of the cloud: marked out of service, so that its pods are deleted and their volumes detached",
                 duration.as_secs()

@@ -14,6 +14,7 @@
 //! not find a control that it found before, or if most of the cluster looks gone at once.
 
 mod out_of_service;
+mod repeated_answer;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -24,8 +25,10 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 
-use self::out_of_service::OffState;
-pub(crate) use self::out_of_service::{OffFinding, OutOfServiceRefusal};
+pub(crate) use self::out_of_service::{
+    OffFinding, OutOfServiceRefusal, count_stopped_ready, limit_marks, nodes_to_prove,
+};
+use self::{out_of_service::OffState, repeated_answer::RepeatedAnswer};
 use crate::{
     k8s::{MachineId, NodeView},
     provider::{
@@ -130,33 +133,6 @@ pub(crate) struct NotReadyStatus {
     pub(crate) off_refusal: Option<OutOfServiceRefusal>,
     /// `--out-of-service-after`; zero if nodes are never marked.
     pub(crate) out_of_service_after: Duration,
-}
-
-/// An answer that the cloud has repeated: a proof of absence, or that an instance is shut down.
-#[derive(Clone, Copy, Debug)]
-struct RepeatedAnswer {
-    /// The time for which the cloud has given this answer. Only time between two answers counts,
-    /// not that around an error.
-    duration: Duration,
-    /// The time of the last such answer; `None` after an error.
-    last_answer: Option<Duration>,
-}
-
-impl RepeatedAnswer {
-    fn start(now: Duration) -> Self {
-        Self { duration: Duration::ZERO, last_answer: Some(now) }
-    }
-
-    fn confirm_again(&mut self, now: Duration) {
-        if let Some(last) = self.last_answer {
-            self.duration += now.saturating_sub(last);
-        }
-        self.last_answer = Some(now);
-    }
-
-    fn interrupt(&mut self) {
-        self.last_answer = None;
-    }
 }
 
 /// The reason why a Node is not deleted although the cloud does not find its instance.
@@ -410,10 +386,8 @@ impl NotReadyTracker {
                 track.next_query = now;
                 return Some(Action::Delete(node.clone()));
             }
-            // Without provider ID and taint, no cloud-controller-manager has ever claimed the node,
-            // so do not delete it.
             InstanceObservation::NotFound | InstanceObservation::Terminated
-                if node.provider_id.is_none() && !node.is_uninitialized() =>
+                if !was_claimed(node) =>
             {
                 track.query_less_often();
             }
@@ -452,9 +426,15 @@ impl NotReadyTracker {
         track.off.record(node, observation, now, period);
         // Continue the proof, or end it if the instance exists.
         let proof = match observation {
+            InstanceObservation::NotFound | InstanceObservation::Terminated
+                if !was_claimed(node) =>
+            {
+                track.absence = None;
+                return None;
+            }
             InstanceObservation::NotFound | InstanceObservation::Terminated => {
                 let proof = track.absence.get_or_insert(RepeatedAnswer::start(now));
-                proof.confirm_again(now);
+                proof.confirm_again(now, period);
                 *proof
             }
             InstanceObservation::Error => {
@@ -469,8 +449,12 @@ impl NotReadyTracker {
                 track.absence = None;
                 track.last_refusal = None;
                 track.machine = node.machine;
-                let action = taint_action(node, observation);
-                return action.or_else(|| track.off.decide(node, evidence, after));
+                let action = taint_action(node, observation)
+                    .or_else(|| track.off.decide(node, evidence, after, now));
+                if matches!(action, Some(Action::RefuseOutOfService { is_first: false, .. })) {
+                    track.next_query = now + period * MAX_PERIODS_BETWEEN_QUERIES;
+                }
+                return action;
             }
         };
         // Wait until the proof has lasted long enough.
@@ -486,10 +470,9 @@ impl NotReadyTracker {
             // The query itself is wrong, so the proof starts over.
             track.absence = Some(RepeatedAnswer::start(now));
         }
-        let is_first = match track.last_refusal {
-            Some(last) => !last.is_same_kind(refusal),
-            None => true,
-        };
+        let is_first = track
+            .last_refusal
+            .is_none_or(|last| !last.is_same_kind(refusal));
         track.last_refusal = Some(refusal);
         Some(Action::RefuseDeletion { node: node.clone(), reason: refusal, is_first })
     }
@@ -498,12 +481,14 @@ impl NotReadyTracker {
     /// so for long enough, earlier attempts have failed, and the node's volumes should move anyway.
     pub(crate) fn plan_before_deletion(&self, node: &Arc<NodeView>) -> Option<Action> {
         let after = self.out_of_service_after;
-        let gone_for = self.tracked.get(&node.name)?.absence?.duration;
-        let is_due = !after.is_zero() && gone_for >= after;
+        let absence = self.tracked.get(&node.name)?.absence?;
+        let answered_at = absence.last_answer?;
+        let is_due = !after.is_zero() && absence.counted >= after && node.provider_id.is_some();
         if !is_due || !node.is_silent() || node.has_out_of_service_taint() {
             return None;
         }
-        let finding = OffFinding { state: "not found", duration: gone_for };
+        let duration = absence.counted;
+        let finding = OffFinding { state: "not found", duration, answered_at };
         Some(Action::MarkOutOfService { node: node.clone(), finding })
     }
 }
@@ -519,6 +504,12 @@ fn taint_action(node: &Arc<NodeView>, observation: InstanceObservation) -> Optio
         }
         _ => None,
     }
+}
+
+/// Returns false if no cloud-controller-manager has ever claimed the node, which then has neither a
+/// provider ID nor the taint. Such a node is never deleted.
+fn was_claimed(node: &NodeView) -> bool {
+    node.provider_id.is_some() || node.is_uninitialized()
 }
 
 fn was_initialised(node: &NodeView) -> bool {
@@ -556,6 +547,8 @@ pub(crate) struct DeletionEvidence {
     /// The number of controls that are Ready although the cloud says that their instance is shut
     /// down.
     pub(crate) stopped_ready_controls: usize,
+    /// The number of nodes, among all, that have been Ready for long although the cloud says so.
+    pub(crate) stopped_ready_nodes: usize,
     /// The number of Ready nodes in this node's zone whose instances the cloud found until
     /// recently and no longer finds.
     pub(crate) lost_ready_nodes: usize,

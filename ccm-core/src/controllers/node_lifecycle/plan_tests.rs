@@ -55,7 +55,9 @@ const WAS_FOUND: InstanceRecord = InstanceRecord {
     machine: None,
     lost_since: None,
     is_stopped: false,
-    running_machine: None,
+    proved_machine: None,
+    stopped_while_ready_since: None,
+    was_stopped_while_ready: false,
 };
 
 const fn evidence(controls: ControlResults) -> DeletionEvidence {
@@ -64,6 +66,7 @@ const fn evidence(controls: ControlResults) -> DeletionEvidence {
         cluster: ClusterCount { gone: 1, all: 10 },
         down: ClusterCount { gone: 1, all: 10 },
         stopped_ready_controls: 0,
+        stopped_ready_nodes: 0,
         lost_ready_nodes: 0,
         record: None,
     }

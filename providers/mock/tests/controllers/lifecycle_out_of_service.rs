@@ -16,7 +16,8 @@ const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 const FLAGS: [&str; 2] = ["--controllers=cloud-node-lifecycle", "--out-of-service-after=10m"];
 const TEN_MINUTES: u64 = 600;
 
-/// Ready nodes `n0`, `n1`, …, initialised, each with its instance.
+/// Ready nodes `n0`, `n1`, …, initialised, each with its instance, and a manager that has seen that
+/// their instances run.
 async fn ready_nodes(count: usize) -> (TestCluster, Ccm) {
     let world = TestCluster::provisioned();
     world
@@ -25,6 +26,7 @@ async fn ready_nodes(count: usize) -> (TestCluster, Ccm) {
         .await
         .unwrap();
     let ccm = world.start(&FLAGS);
+    tokio::time::sleep(secs(10)).await;
     (world, ccm)
 }
 
@@ -189,16 +191,86 @@ async fn when_most_nodes_are_shut_down_none_is_marked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_process_counts_anew_and_knows_the_taint() {
+async fn a_process_marks_only_nodes_that_it_has_seen_ready() {
     let (world, ccm) = ready_nodes(4).await;
     stop(&world, "n0").await;
     tokio::time::sleep(secs(590)).await;
     assert_eq!(ccm.stop().await, ManagerExit::Stopped);
-    let ccm = world.start(&FLAGS);
+    let _ccm = world.start(&FLAGS);
+    tokio::time::sleep(secs(3 * 3600)).await;
+    assert!(no_node_is_marked(&world));
+    assert_eq!(world.event_count("OutOfServiceRefused"), 1);
+    // It has seen the others.
+    stop(&world, "n1").await;
     let took = world
-        .until("marked", secs(700), || is_marked(&world, "n0"))
+        .until("marked", secs(700), || is_marked(&world, "n1"))
         .await;
     assert!(took >= secs(TEN_MINUTES), "{took:?}");
+}
+
+/// The provider ID of `n0` is that of another machine, which is switched off.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_ready_while_the_cloud_called_it_shut_down_is_never_marked() {
+    let (world, ccm) = ready_nodes(4).await;
+    power(&world, "n0", "stopped");
+    assert_eq!(ccm.stop().await, ManagerExit::Stopped);
+    let _ccm = world.start(&FLAGS);
+    tokio::time::sleep(secs(600)).await;
+    // While it is Ready, no other node is marked either.
+    stop(&world, "n1").await;
+    tokio::time::sleep(secs(3600)).await;
+    assert!(no_node_is_marked(&world));
+    // That the other machine runs for a while makes no difference.
+    power(&world, "n0", "running");
+    tokio::time::sleep(secs(120)).await;
+    stop(&world, "n0").await;
+    tokio::time::sleep(secs(3600)).await;
+    assert!(!is_marked(&world, "n0"));
+    assert!(is_marked(&world, "n1"), "nothing contradicts any more");
+}
+
+/// A node that nobody has claimed has the name of an instance that is shut down, then deleted.
+#[tokio::test(start_paused = true)]
+async fn a_node_without_provider_id_is_neither_marked_nor_deleted() {
+    let (world, _ccm) = ready_nodes(4).await;
+    world.edit("n0", |node| {
+        node["spec"]
+            .as_object_mut()
+            .map(|spec| spec.remove("providerID"));
+    });
+    stop(&world, "n0").await;
+    tokio::time::sleep(secs(3600)).await;
+    world.cloud.delete_instance("n0");
+    tokio::time::sleep(secs(3600)).await;
+    assert_eq!(world.node_writes(), ["patch nodes n0"], "the shutdown taint alone");
+}
+
+/// What is shut down, and asked about again and again, shows that the query is right.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_not_marked_does_not_delay_the_deletion_of_another() {
+    let (world, ccm) = ready_nodes(2).await;
+    assert_eq!(ccm.stop().await, ManagerExit::Stopped);
+    stop(&world, "n0").await;
+    let _ccm = world.start(&FLAGS);
+    tokio::time::sleep(secs(3600)).await;
+    world.cloud.delete_instance("n1");
+    world
+        .kubelets
+        .set_ready("n1", Ready::Unknown)
+        .await
+        .unwrap();
+    world
+        .until("deleted", secs(60), || world.node("n1").is_null())
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_process_knows_the_taint() {
+    let (world, ccm) = ready_nodes(4).await;
+    stop(&world, "n0").await;
+    world
+        .until("marked", secs(700), || is_marked(&world, "n0"))
+        .await;
     // Without the flag, what an earlier process has marked is still unmarked.
     assert_eq!(ccm.stop().await, ManagerExit::Stopped);
     let _ccm = world.start(&FLAGS[..1]);

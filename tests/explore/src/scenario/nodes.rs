@@ -57,7 +57,7 @@ pub(super) static ALL: [Scenario; 12] = [
         about: "the instance of one node stays shut down until its volumes move, and is started again",
         flags: &["--controllers=cloud-node,cloud-node-lifecycle", "--out-of-service-after=60s"],
         before: Some(|world| Box::pin(join(world, &["a", "b", "c"]))),
-        story: |world| Box::pin(stop_and_start(world)),
+        story: |world| Box::pin(stop_for_long(world)),
         ..BASE
     },
     Scenario {
@@ -156,6 +156,16 @@ pub(super) async fn join(world: &SimulatedCluster, names: &[&str]) -> Result<(),
 async fn stop_and_start(world: &SimulatedCluster) -> Result<(), String> {
     world.power("b", PowerState::Stopped).await?;
     settled(world).await?;
+    world.power("b", PowerState::Running).await
+}
+
+/// The manager sees that the instances run, within a minute, before one is stopped for longer than
+/// the flag says.
+async fn stop_for_long(world: &SimulatedCluster) -> Result<(), String> {
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    world.power("b", PowerState::Stopped).await?;
+    settled(world).await?;
+    tokio::time::sleep(Duration::from_secs(150)).await;
     world.power("b", PowerState::Running).await
 }
 

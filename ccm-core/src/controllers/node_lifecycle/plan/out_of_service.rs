@@ -7,21 +7,23 @@
 //!
 //! - Only time between two such answers counts. An error pauses it, any other answer ends it. A new
 //!   process counts anew.
+//! - The answers are about the node's provider ID, not about its name. This process must have seen
+//!   the node Ready while the cloud said that the instance runs, on the same machine. Otherwise the
+//!   provider ID may be that of another machine.
 //! - The kubelet must have stopped reporting: the condition `Ready` is `Unknown`, not `False`.
 //! - The last answer is not cached and comes in one batch with controls, like that before a
 //!   deletion, and the same observations forbid the taint.
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::{Action, ClusterCount, DeletionEvidence, InstanceObservation, RepeatedAnswer};
+use super::{
+    Action, ClusterCount, DeletionEvidence, InstanceObservation, InstanceRecord, InstanceRecords,
+    RepeatedAnswer,
+};
 use crate::{
     explain::Cause,
     k8s::{MachineId, NodeView},
 };
-
-/// The maximum number of periods between two answers that counts. If a pass took longer, the
-/// instance may have run meanwhile.
-const MAX_COUNTED_PERIODS: u32 = 12;
 
 /// What the cloud has said of an instance, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,19 +31,23 @@ pub(crate) struct OffFinding {
     /// `shut down` or `not found`.
     pub(crate) state: &'static str,
     pub(crate) duration: Duration,
+    /// The time of the last answer, since the start of the controller.
+    pub(crate) answered_at: Duration,
 }
 
 /// The proof that an instance is shut down, and what came of it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct OffState {
     proof: Option<OffProof>,
     /// The reason why the node was last not marked, if it was to be.
     pub(super) refusal: Option<OutOfServiceRefusal>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct OffProof {
     answer: RepeatedAnswer,
+    /// The provider ID that the answers are about.
+    provider_id: Arc<str>,
     /// The machine that the node reported when the proof began.
     machine: Option<MachineId>,
 }
@@ -62,8 +68,12 @@ pub(crate) enum OutOfServiceRefusal {
         /// The number of the provider's nodes that have a provider ID.
         all: usize,
     },
-    /// Another machine has registered under the node's name since the cloud last said that the
-    /// instance runs, so the provider ID is stale.
+    /// This process has not seen the node Ready while the cloud said that the instance runs.
+    NeverSeenRunning,
+    /// The cloud called the instance shut down while this node was Ready.
+    WasReady,
+    /// Another machine reports under the node's name than when the node was Ready and its instance
+    /// ran, so the provider ID is stale.
     OtherMachine,
 }
 
@@ -80,6 +90,14 @@ impl OutOfServiceRefusal {
             Self::MostDown { down, all } => format!(
                 "its instance is shut down, but {down} of {all} nodes are shut down or not found"
             ),
+            Self::NeverSeenRunning => {
+                "its instance is shut down, but this process has not seen the \
+                                       node Ready while its instance ran"
+                    .to_owned()
+            }
+            Self::WasReady => "its instance is shut down, but the cloud also said so while the \
+                               node was Ready"
+                .to_owned(),
             Self::OtherMachine => {
                 "its instance is shut down, but another machine has registered under its name"
                     .to_owned()
@@ -109,16 +127,24 @@ impl OffState {
         now: Duration,
         period: Duration,
     ) {
+        // Without a provider ID, the cloud was asked about a name, which may be that of another
+        // machine.
+        let Some(provider_id) = &node.provider_id else {
+            *self = Self::default();
+            return;
+        };
         match (observation, &mut self.proof) {
-            (InstanceObservation::ShutDown, Some(proof)) if proof.machine == node.machine => {
-                let before = proof.answer.duration;
-                proof.answer.confirm_again(now);
-                let longest = before + period * MAX_COUNTED_PERIODS;
-                proof.answer.duration = proof.answer.duration.min(longest);
+            (InstanceObservation::ShutDown, Some(proof))
+                if proof.provider_id == *provider_id && proof.machine == node.machine =>
+            {
+                proof.answer.confirm_again(now, period);
             }
             (InstanceObservation::ShutDown, proof) => {
-                *proof =
-                    Some(OffProof { answer: RepeatedAnswer::start(now), machine: node.machine });
+                *proof = Some(OffProof {
+                    answer: RepeatedAnswer::start(now),
+                    provider_id: provider_id.clone(),
+                    machine: node.machine,
+                });
             }
             (InstanceObservation::Error, Some(proof)) => proof.answer.interrupt(),
             (InstanceObservation::Error, None) => {}
@@ -129,13 +155,17 @@ impl OffState {
     /// Returns the time for which the cloud has said that the instance is shut down.
     pub(super) fn duration(&self) -> Duration {
         self.proof
-            .map_or(Duration::ZERO, |proof| proof.answer.duration)
+            .as_ref()
+            .map_or(Duration::ZERO, |proof| proof.answer.counted)
     }
 
     /// Returns true if the node is to be marked once a confirmation allows it. `after` is zero for
     /// never.
     pub(super) fn is_due(&self, node: &NodeView, after: Duration) -> bool {
-        !after.is_zero() && self.duration() >= after && !node.has_out_of_service_taint()
+        !after.is_zero()
+            && node.provider_id.is_some()
+            && self.duration() >= after
+            && !node.has_out_of_service_taint()
     }
 
     /// Decides after a confirmation in which the cloud found the instance.
@@ -144,15 +174,25 @@ impl OffState {
         node: &Arc<NodeView>,
         evidence: &DeletionEvidence,
         after: Duration,
+        now: Duration,
     ) -> Option<Action> {
-        if !self.is_due(node, after) {
+        // Wait while a Ready node is shut down by the word of the cloud. Either it stops being
+        // Ready, or it counts as a contradiction soon.
+        if !self.is_due(node, after) || evidence.stopped_ready_controls > 0 {
             return None;
         }
         let Some(reason) = refusal(node, evidence) else {
             self.refusal = None;
-            let finding = OffFinding { state: "shut down", duration: self.duration() };
+            let duration = self.duration();
+            let finding = OffFinding { state: "shut down", duration, answered_at: now };
             return Some(Action::MarkOutOfService { node: node.clone(), finding });
         };
+        // The answers are wrong, so the time starts over.
+        if reason == OutOfServiceRefusal::Contradicted
+            && let Some(proof) = &mut self.proof
+        {
+            proof.answer = RepeatedAnswer::start(now);
+        }
         let is_first = self.refusal.is_none_or(|last| !last.is_same_kind(reason));
         self.refusal = Some(reason);
         Some(Action::RefuseOutOfService { node: node.clone(), reason, is_first })
@@ -164,10 +204,15 @@ fn refusal(node: &NodeView, evidence: &DeletionEvidence) -> Option<OutOfServiceR
     if !node.is_silent() {
         return Some(OutOfServiceRefusal::KubeletReports);
     }
-    // If the machine has changed, the cloud's answers are about another machine than the one that
-    // the node runs on.
-    let ran_on = evidence.record.and_then(|record| record.running_machine);
-    if ran_on.is_some() && node.machine.is_some() && ran_on != node.machine {
+    // Without proof that the instance is this machine, the cloud's answers may be about another one.
+    let record = evidence.record.unwrap_or_default();
+    if record.was_stopped_while_ready {
+        return Some(OutOfServiceRefusal::WasReady);
+    }
+    if record.proved_machine.is_none() {
+        return Some(OutOfServiceRefusal::NeverSeenRunning);
+    }
+    if record.proved_machine != node.machine {
         return Some(OutOfServiceRefusal::OtherMachine);
     }
     // Look for evidence that the answers are wrong.
@@ -177,8 +222,49 @@ fn refusal(node: &NodeView, evidence: &DeletionEvidence) -> Option<OutOfServiceR
     }
     let is_contradicted = evidence.controls.lost > 0
         || evidence.lost_ready_nodes > 0
-        || evidence.stopped_ready_controls > 0;
+        || evidence.stopped_ready_nodes > 0;
     is_contradicted.then_some(OutOfServiceRefusal::Contradicted)
+}
+
+/// Returns the Ready nodes to query for the proof that their instance runs on their machine, or that
+/// the cloud contradicts itself.
+pub(crate) fn nodes_to_prove(
+    ours: &[Arc<NodeView>],
+    records: &InstanceRecords,
+) -> Vec<Arc<NodeView>> {
+    let needs_proof = |node: &NodeView| {
+        let record = records.of(node).unwrap_or_default();
+        record.proved_machine.is_none() || record.stopped_while_ready_since.is_some()
+    };
+    ours.iter()
+        .filter(|node| node.is_ready() && !node.deleting)
+        .filter(|node| node.provider_id.is_some() && node.machine.is_some())
+        .filter(|node| needs_proof(node))
+        .cloned()
+        .collect()
+}
+
+/// Counts the nodes that have been Ready for long although the cloud says that their instance is
+/// shut down.
+pub(crate) fn count_stopped_ready(ours: &[Arc<NodeView>], records: &InstanceRecords) -> usize {
+    ours.iter()
+        .filter(|node| node.is_ready())
+        .filter_map(|node| records.of(node))
+        .filter(InstanceRecord::is_stopped_while_ready)
+        .count()
+}
+
+/// Drops the marks for which `left`, the number of nodes that one pass may still delete or mark, is
+/// not enough, and subtracts the others.
+pub(crate) fn limit_marks(actions: &mut Vec<Action>, left: &mut usize) {
+    actions.retain(|action| {
+        if !matches!(action, Action::MarkOutOfService { .. }) {
+            return true;
+        }
+        let is_allowed = *left > 0;
+        *left = left.saturating_sub(1);
+        is_allowed
+    });
 }
 
 #[cfg(test)]

@@ -280,17 +280,19 @@ async fn never_initialised() -> Arranged {
     Arranged { cluster, ccm }
 }
 
-/// The node became Ready a moment ago, and its next pass is not due.
 async fn shut_down_for_long(ready: Ready) -> Arranged {
     let cluster = TestCluster::provisioned();
-    cluster.put_instance("a", json!({"powerState": "stopped"}));
     cluster.kubelets.register(initialized("a")).await.unwrap();
     let ccm = cluster.start(&["--out-of-service-after=5m"]);
+    tokio::time::sleep(secs(10)).await;
+    let id = "mock://r1/a";
+    cluster.put_instance("a", json!({"powerState": "stopped", "providerID": id}));
     cluster.kubelets.set_ready("a", ready).await.unwrap();
     tokio::time::sleep(secs(600)).await;
     Arranged { cluster, ccm }
 }
 
+/// The node became Ready a moment ago, and its next pass is not due.
 async fn left_over_taint(taint: serde_json::Value) -> Arranged {
     let cluster = TestCluster::provisioned();
     let ccm = cluster.start(&["--controllers=cloud-node-lifecycle", "--node-monitor-period=300s"]);
