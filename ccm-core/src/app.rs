@@ -224,7 +224,7 @@ where
         Some(auth_setup) => manager.on_api_server_reachable(auth_setup),
         None => manager,
     };
-    run_until_signalled(manager, signals).await
+    Box::pin(run_until_signalled(manager, signals)).await
 }
 
 /// Returns the setup of the HTTPS server's authentication and authorization, and a receiver that

@@ -67,7 +67,7 @@ pub struct ServiceView {
     pub generation: i64,
     /// The condition [`well_known::CONDITION_LOAD_BALANCER_READY`], if
     /// [`ServiceFields::own_condition`] is true and the Service has it.
-    pub own_condition: Option<OwnCondition>,
+    pub own_condition: Option<Box<OwnCondition>>,
 }
 
 /// Our own condition of a Service, as observed.

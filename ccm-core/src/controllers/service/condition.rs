@@ -229,7 +229,7 @@ mod tests {
             observed_generation: 0,
         };
         ServiceView {
-            own_condition: Some(condition),
+            own_condition: Some(condition.into()),
             ..ServiceView::named("shop", "web")
         }
     }

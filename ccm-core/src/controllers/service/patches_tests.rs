@@ -152,7 +152,7 @@ fn our_condition_is_released_at_its_place_and_only_if_it_is_still_there() {
         reason: "LoadBalancerServed".into(),
         observed_generation: 0,
     };
-    let served = ServiceView { own_condition: Some(condition), ..service(&[]) };
+    let served = ServiceView { own_condition: Some(condition.into()), ..service(&[]) };
     let expected = [
         r#"test /metadata/uid "u""#,
         r#"test /metadata/resourceVersion "7""#,

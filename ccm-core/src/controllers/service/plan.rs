@@ -307,7 +307,7 @@ impl ServiceAction {
     pub(crate) fn reason(&self, state: &ServiceSyncState) -> &'static str {
         match self {
             Self::Forget | Self::Ignore | Self::Wait { .. } => "",
-            Self::RemoveCondition => "load balancer is no longer needed",
+            Self::RemoveCondition => "condition is no longer needed",
             Self::ReportInvalid { .. } => "service cannot be served as it is",
             Self::Serve(action) => action.reason(state),
             Self::Delete { follow_up: AfterDelete::RemoveFinalizer, .. } => {

@@ -42,7 +42,8 @@ fn the_condition_of_a_service_that_was_never_served_goes_with_its_type() {
         reason: "ServiceInvalid".into(),
         observed_generation: 0,
     };
-    let was_invalid = cluster_ip(ServiceView { own_condition: Some(condition), ..service() });
+    let was_invalid =
+        cluster_ip(ServiceView { own_condition: Some(condition.into()), ..service() });
     assert_eq!(step(&was_invalid, &fresh(), &WISH), ServiceAction::RemoveCondition);
     assert_eq!(step(&cluster_ip(service()), &fresh(), &WISH), ServiceAction::Forget);
     let deleted = deleting(was_invalid.clone());

@@ -482,17 +482,17 @@ impl ServiceReader<'_> {
     }
 }
 
-fn own_condition(conditions: &[ConditionWire]) -> Option<OwnCondition> {
+fn own_condition(conditions: &[ConditionWire]) -> Option<Box<OwnCondition>> {
     let index = conditions
         .iter()
         .position(|condition| condition.r#type == well_known::CONDITION_LOAD_BALANCER_READY)?;
     let condition = conditions.get(index)?;
-    Some(OwnCondition {
+    Some(Box::new(OwnCondition {
         index,
         status: ConditionStatus::from(condition.status.as_str()),
         reason: condition.reason.as_str().into(),
         observed_generation: condition.observed_generation,
-    })
+    }))
 }
 
 fn boxed_texts(texts: Vec<String>) -> Box<[Box<str>]> {

@@ -135,6 +135,7 @@ fn what_upstream_writes_is_read_in_both_encodings() {
                 }],
             }],
         },
+        generation: 3,
         ..ServiceView::named("shop", "web")
     };
     let [json, proto] =
@@ -300,7 +301,7 @@ fn our_condition_is_read_only_where_it_is_asked_for() {
         (Encoding::Protobuf, proto::envelope(&object)),
     ] {
         let read = decoder.object(encoding, &bytes.into()).unwrap();
-        assert_eq!((read.own_condition, read.generation), (Some(expected.clone()), 3));
+        assert_eq!((read.own_condition, read.generation), (Some(expected.clone().into()), 3));
     }
     // A Service that is no load balancer any more is kept until the condition is removed.
     let mut other = object.clone();
