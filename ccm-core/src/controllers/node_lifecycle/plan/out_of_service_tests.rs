@@ -21,17 +21,17 @@ fn good() -> DeletionEvidence {
         stopped_ready_controls: 0,
         stopped_ready_nodes: 0,
         lost_ready_nodes: 0,
-        record: proved("machine"),
+        record: Some(proved("machine")),
     }
 }
 
 /// The record of an instance that ran while the node was Ready on this machine.
-fn proved(machine: &str) -> Option<InstanceRecord> {
-    Some(InstanceRecord {
+fn proved(machine: &str) -> InstanceRecord {
+    InstanceRecord {
         was_found: true,
         proved_machine: MachineId::of(machine),
         ..InstanceRecord::default()
-    })
+    }
 }
 
 fn secs(seconds: u64) -> Duration {
@@ -291,7 +291,7 @@ fn another_machine_starts_the_time_anew() {
 fn what_contradicts_the_cloud_forbids_the_taint() {
     let was_ready = Some(InstanceRecord {
         was_stopped_while_ready: true,
-        ..proved("machine").unwrap_or_default()
+        ..proved("machine")
     });
     let unknown = NodeView { machine: None, ..stopped() };
     let lost = ControlResults { lost: 1, ..good().controls };
@@ -329,7 +329,7 @@ fn what_contradicts_the_cloud_forbids_the_taint() {
         (
             "another machine",
             stopped(),
-            DeletionEvidence { record: proved("old"), ..good() },
+            DeletionEvidence { record: Some(proved("old")), ..good() },
             Some(OutOfServiceRefusal::OtherMachine),
         ),
         ("a machine without ID", unknown, good(), Some(OutOfServiceRefusal::OtherMachine)),
