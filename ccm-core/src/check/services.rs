@@ -138,7 +138,7 @@ mod tests {
                 ..ServiceView::named("shop", name)
             })
         };
-        let fields = ServiceFields { classes: vec!["ours".into()] };
+        let fields = ServiceFields { classes: vec!["ours".into()], ..ServiceFields::default() };
         let services = [
             service("served", None, true, false),
             service("served-by-class", Some("ours"), true, false),

@@ -139,6 +139,7 @@ impl Config {
                 concurrent_syncs: NonZeroUsize::MIN,
                 workers: DEFAULT_SERVICE_WORKERS,
                 verify_period: Duration::ZERO,
+                conditions: false,
             },
             node_ipam: NodeIpamConfig::default(),
             orphans: OrphansConfig::default(),
@@ -319,6 +320,9 @@ pub struct NodeLifecycleConfig {
     pub concurrent_syncs: NonZeroUsize,
     /// The proof that is required to delete a Node.
     pub deletion_safety: DeletionSafety,
+    /// The time for which an instance must be shut down or gone before its node is marked out of
+    /// service; zero for never.
+    pub out_of_service_after: Duration,
 }
 
 impl NodeLifecycleConfig {
@@ -327,6 +331,7 @@ impl NodeLifecycleConfig {
             monitor_period: Duration::ZERO,
             concurrent_syncs: NonZeroUsize::MIN,
             deletion_safety: DeletionSafety::Strict,
+            out_of_service_after: Duration::ZERO,
         }
     }
 }
@@ -366,6 +371,8 @@ pub struct ServiceConfig {
     pub workers: usize,
     /// The period of the drift check of each load balancer.
     pub verify_period: Duration,
+    /// True if the Services get a condition that says whether their load balancer is ready.
+    pub conditions: bool,
 }
 
 /// The node-IPAM controller.

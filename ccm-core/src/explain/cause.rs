@@ -136,6 +136,15 @@ causes! {
     ShutdownTaintNotNeeded Node
         "The node is Ready and still has the shutdown taint."
         "wait for the next pass; it removes the taint";
+    OutOfService Node
+        "The instance has been shut down or gone for so long that this manager has set the out-of-service taint: Kubernetes deletes the node's pods and detaches their volumes."
+        "start the instance, or delete it if it is not needed; the taint goes when the instance runs or the node is Ready";
+    OutOfServiceDoubted Node
+        "The cloud says that the instance is shut down, but something contradicts it or this process has not seen the instance run, so the out-of-service taint is not set."
+        "see whether the machine is really off; then set the taint yourself, or delete the Node";
+    OutOfServiceTaintNotNeeded Node
+        "The node is Ready and still has the out-of-service taint of this manager."
+        "wait for the next pass; it removes the taint";
     KubeletNotReady Node
         "The node is not Ready although its instance is not shut down: the kubelet does not report, or reports a problem."
         "look at the kubelet on the machine: kubectl describe node NAME, and the machine's console";

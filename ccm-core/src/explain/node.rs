@@ -255,7 +255,9 @@ impl NodeExplanation {
 
 /// Returns true if this manager removes the taint when its cause is gone.
 fn is_ours(taint: &Taint) -> bool {
-    &*taint.key == well_known::TAINT_UNINITIALIZED || taint.is_shutdown()
+    &*taint.key == well_known::TAINT_UNINITIALIZED
+        || taint.is_shutdown()
+        || taint.is_own_out_of_service()
 }
 
 fn explain_taint(taint: &Taint) -> ExplainedTaint {
@@ -281,7 +283,10 @@ fn explain_taint(taint: &Taint) -> ExplainedTaint {
             "kube-controller-manager sets it while the kubelet reports the pressure"
         }
         "node.kubernetes.io/unschedulable" => "somebody has cordoned the node: kubectl uncordon",
-        "node.kubernetes.io/out-of-service" => "an administrator has set it",
+        well_known::TAINT_OUT_OF_SERVICE if taint.is_own_out_of_service() => {
+            "this manager sets it after --out-of-service-after, and removes it when the instance runs or the node is Ready"
+        }
+        well_known::TAINT_OUT_OF_SERVICE => "an administrator has set it",
         _ => "not set by this manager",
     };
     ExplainedTaint {

@@ -17,6 +17,6 @@ pub use node_view::{
     NodeView, Taint, TaintEffect, UnknownAddressType,
 };
 pub use service_view::{
-    EndpointSliceView, EndpointView, IpFamily, LbIngress, LbPortStatus, LbStatus, Protocol,
-    ServiceFields, ServicePort, ServiceView, SessionAffinity, SlicePort, TrafficPolicy,
+    EndpointSliceView, EndpointView, IpFamily, LbIngress, LbPortStatus, LbStatus, OwnCondition,
+    Protocol, ServiceFields, ServicePort, ServiceView, SessionAffinity, SlicePort, TrafficPolicy,
 };

@@ -126,6 +126,26 @@ impl NodeView {
         self.taints.iter().any(Taint::is_shutdown)
     }
 
+    /// Returns true if the node has an out-of-service taint, of whomever.
+    pub fn has_out_of_service_taint(&self) -> bool {
+        self.taints
+            .iter()
+            .any(|taint| &*taint.key == well_known::TAINT_OUT_OF_SERVICE)
+    }
+
+    /// Returns true if the node has the out-of-service taint of this manager.
+    pub fn has_own_out_of_service_taint(&self) -> bool {
+        self.taints.iter().any(Taint::is_own_out_of_service)
+    }
+
+    /// Returns true if condition `Ready` is `Unknown`, as it is when the kubelet has stopped
+    /// reporting.
+    pub fn is_silent(&self) -> bool {
+        self.ready
+            .as_ref()
+            .is_some_and(|c| c.status == ConditionStatus::Unknown)
+    }
+
     /// Returns true if condition `Ready` is `True`. A missing condition counts as unknown, hence as
     /// not ready.
     pub fn is_ready(&self) -> bool {
@@ -209,6 +229,14 @@ impl Taint {
     /// Returns true if this is the shutdown taint (key and effect; the value does not matter).
     pub fn is_shutdown(&self) -> bool {
         &*self.key == well_known::TAINT_SHUTDOWN && self.effect == TaintEffect::NoSchedule
+    }
+
+    /// Returns true if this is the out-of-service taint that this manager sets (key, value and
+    /// effect). Those of administrators have other values.
+    pub fn is_own_out_of_service(&self) -> bool {
+        &*self.key == well_known::TAINT_OUT_OF_SERVICE
+            && &*self.value == well_known::OUT_OF_SERVICE_VALUE
+            && self.effect == TaintEffect::NoExecute
     }
 }
 

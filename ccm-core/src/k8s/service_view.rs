@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr, num::NonZeroU16, sync::Arc, time::
 use ipnet::IpNet;
 use jiff::Timestamp;
 
-use super::well_known;
+use super::{ConditionStatus, well_known};
 
 /// The part of a Service that controllers and providers read.
 ///
@@ -62,6 +62,25 @@ pub struct ServiceView {
     pub source_ranges: Box<[Box<str>]>,
     /// `status.loadBalancer`.
     pub status: LbStatus,
+    /// `metadata.generation`. The API server counts none for Services up to Kubernetes 1.37, so it
+    /// is 0.
+    pub generation: i64,
+    /// The condition [`well_known::CONDITION_LOAD_BALANCER_READY`], if
+    /// [`ServiceFields::own_condition`] is true and the Service has it.
+    pub own_condition: Option<Box<OwnCondition>>,
+}
+
+/// Our own condition of a Service, as observed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnCondition {
+    /// Its position in `status.conditions`, by which a JSON Patch addresses it.
+    pub index: usize,
+    /// The status.
+    pub status: ConditionStatus,
+    /// The reason: the name of a cause, or that of the condition that is True.
+    pub reason: Box<str>,
+    /// `observedGeneration`.
+    pub observed_generation: i64,
 }
 
 impl ServiceView {
@@ -92,6 +111,8 @@ impl ServiceView {
             ip_family_policy: None,
             source_ranges: Box::default(),
             status: LbStatus::default(),
+            generation: 0,
+            own_condition: None,
         }
     }
 
@@ -118,6 +139,8 @@ impl ServiceView {
 pub struct ServiceFields {
     /// The load balancer classes that the provider serves.
     pub classes: Vec<Box<str>>,
+    /// Keep our own condition (`--service-conditions`).
+    pub own_condition: bool,
 }
 
 impl ServiceFields {

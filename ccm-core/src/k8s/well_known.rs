@@ -8,6 +8,11 @@
 pub const TAINT_UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 /// Taint key set, with effect `NoSchedule`, on nodes whose instance is shut down.
 pub const TAINT_SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
+/// Taint key of a node that does not come back soon (KEP-2268). With effect `NoExecute`, Kubernetes
+/// deletes the node's pods without waiting for the kubelet, and detaches their volumes.
+pub const TAINT_OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+/// The value of the out-of-service taint that this manager sets, by which it knows its own.
+pub const OUT_OF_SERVICE_VALUE: &str = "cloud-controller-manager";
 /// Taint key that the cluster autoscaler sets on nodes that it is about to remove. Only read, never
 /// written.
 pub const TAINT_TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
@@ -56,6 +61,10 @@ pub const FINALIZER_LOAD_BALANCER: &str = "service.kubernetes.io/load-balancer-c
 pub const CONDITION_READY: &str = "Ready";
 /// Condition type `NetworkUnavailable`, written by the route controller.
 pub const CONDITION_NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
+
+/// Condition type of our own on Services of type LoadBalancer (`--service-conditions`).
+pub const CONDITION_LOAD_BALANCER_READY: &str =
+    "service.cloud-controller-manager/LoadBalancerReady";
 
 /// `source.component` of the cloud-node controller's events.
 pub const COMPONENT_NODE: &str = "cloud-node-controller";

@@ -68,6 +68,7 @@ impl ControllerBuilder<'_> {
         let config = &self.manager.config.node_lifecycle;
         NodeLifecycleOptions {
             period: config.monitor_period,
+            out_of_service_after: config.out_of_service_after,
             concurrent_syncs: config.concurrent_syncs.get(),
             upstream_deletion: config.deletion_safety == config::DeletionSafety::Upstream,
         }

@@ -148,7 +148,7 @@ impl Manager {
             .load_balancers()
             .map(LoadBalancers::classes)
             .unwrap_or_default();
-        let fields = ServiceFields { classes };
+        let fields = ServiceFields { classes, ..ServiceFields::default() };
         let services = Cache::<ServiceView>::new(fields.clone());
         builder.watch("service-cache", &services);
         builder.context.services = Some(Arc::new(services.clone()));

@@ -28,7 +28,8 @@ impl ControllerBuilder<'_> {
             tracing::warn!("service controller does not run: cloud provider has no load balancers");
             return Ok(());
         };
-        let fields = ServiceFields { classes: balancers.classes() };
+        let conditions = self.manager.config.service.conditions;
+        let fields = ServiceFields { classes: balancers.classes(), own_condition: conditions };
         let services = Cache::<ServiceView>::new(fields.clone());
         match self.mode {
             // The node and route controllers must work without the permission to read Services.
@@ -49,6 +50,7 @@ impl ControllerBuilder<'_> {
         let config = ServiceControllerConfig {
             workers: self.manager.config.service.workers,
             verify_period: self.manager.config.service.verify_period,
+            conditions,
         };
         let lock = self.lock(names::SERVICE_LB);
         let ctx = self.controller_context(well_known::COMPONENT_SERVICE, SERVICE_CLIENT, lock);

@@ -55,12 +55,52 @@ pub(crate) struct InstanceRecord {
     pub(crate) machine: Option<MachineId>,
     /// The time since which the cloud no longer finds an instance that it found before.
     pub(crate) lost_since: Option<Instant>,
+    /// True if the last answer was that the instance is shut down.
+    pub(crate) is_stopped: bool,
+    /// The machine ID that the Node reported when it was Ready and the cloud said that the instance
+    /// runs, for the first time. It is never replaced: if another machine reports later, nobody
+    /// knows which of them the instance is.
+    pub(crate) proved_machine: Option<MachineId>,
+    /// The time since which the cloud says that the instance is shut down while its Node is Ready.
+    pub(crate) stopped_while_ready_since: Option<Instant>,
+    /// True once the cloud has said so for [`STOPPED_WHILE_READY_COUNTS_AFTER`]. It stays true.
+    pub(crate) was_stopped_while_ready: bool,
 }
+
+/// The time after which a Ready node contradicts the cloud's answer that its instance is shut down.
+/// A node stays Ready for about 50 s after its machine is switched off.
+pub(crate) const STOPPED_WHILE_READY_COUNTS_AFTER: Duration = Duration::from_secs(120);
 
 impl InstanceRecord {
     /// Returns true if the last answer was that the instance exists.
     pub(crate) fn is_found(&self) -> bool {
         self.was_found && self.lost_since.is_none()
+    }
+
+    /// Returns true if the cloud says that the instance is shut down, and has said so for long while
+    /// its Node was Ready. The caller knows whether the Node is Ready now.
+    pub(crate) fn is_stopped_while_ready(&self) -> bool {
+        self.stopped_while_ready_since
+            .is_some_and(|since| since.elapsed() >= STOPPED_WHILE_READY_COUNTS_AFTER)
+    }
+
+    /// Records the power state of an instance that was found.
+    fn record_power(&mut self, node: &NodeView, power: PowerState) {
+        self.is_stopped = power == PowerState::Stopped;
+        if self.is_stopped && node.is_ready() {
+            self.stopped_while_ready_since
+                .get_or_insert_with(Instant::now);
+            self.was_stopped_while_ready |= self.is_stopped_while_ready();
+        } else {
+            self.stopped_while_ready_since = None;
+        }
+        if power == PowerState::Running && node.is_ready() && self.proved_machine.is_none() {
+            self.proved_machine = node.machine;
+        }
+        // After a termination, another machine may already use the node's name.
+        if power != PowerState::Terminated {
+            self.machine = node.machine;
+        }
     }
 }
 
@@ -76,6 +116,8 @@ impl InstanceRecords {
                 let Some(id) = &node.provider_id else { return };
                 let mut records = self.by_provider_id.lock();
                 let record = records.entry(id.clone()).or_default();
+                record.is_stopped = false;
+                record.stopped_while_ready_since = None;
                 if record.was_found {
                     record.lost_since.get_or_insert_with(Instant::now);
                 }
@@ -91,10 +133,7 @@ impl InstanceRecords {
                 let record = records.entry(id).or_default();
                 record.was_found = true;
                 record.lost_since = None;
-                // After a termination, another machine may already use the node's name.
-                if *power != PowerState::Terminated {
-                    record.machine = node.machine;
-                }
+                record.record_power(node, *power);
             }
         }
     }
@@ -146,7 +185,10 @@ impl InstanceRecords {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::InstanceMetadata;
+    use crate::{
+        k8s::{ConditionStatus, NodeCondition},
+        provider::InstanceMetadata,
+    };
 
     fn node(id: Option<&str>) -> NodeView {
         NodeView {
@@ -181,10 +223,11 @@ mod tests {
             machine: asked.machine,
             ..InstanceRecord::default()
         };
-        assert_eq!(records.of(&asked), Some(there));
+        let stopped = InstanceRecord { is_stopped: true, ..there };
+        assert_eq!(records.of(&asked), Some(stopped));
         assert!(there.is_found());
         records.record(&asked, &Err(CloudError::transient("no answer")));
-        assert_eq!(records.of(&asked), Some(there), "an error says nothing");
+        assert_eq!(records.of(&asked), Some(stopped), "an error says nothing");
 
         records.record(&asked, &Ok(found(PowerState::Terminated, None)));
         assert_eq!(records.of(&asked), Some(there), "the cloud knows it");
@@ -197,7 +240,40 @@ mod tests {
             tokio::time::advance(Duration::from_secs(60)).await;
         }
         records.record(&asked, &Ok(found(PowerState::Running, None)));
-        assert_eq!(records.of(&asked), Some(there));
+        assert_eq!(records.of(&asked), Some(there), "it runs, and the node is not Ready");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_ready_node_proves_its_machine_for_good_and_contradicts_the_word_that_it_is_off() {
+        let ready = |machine: &str| NodeView {
+            ready: Some(NodeCondition { status: ConditionStatus::True, reason: "".into() }),
+            machine: MachineId::of(machine),
+            ..node(Some("a"))
+        };
+        let records = InstanceRecords::default();
+        let record = || records.of(&node(Some("a"))).unwrap();
+        let minutes = |minutes: u64| tokio::time::advance(Duration::from_secs(60 * minutes));
+        // The first machine stays, whatever is reported later.
+        for machine in ["machine", "", "other"] {
+            records.record(&ready(machine), &Ok(found(PowerState::Running, None)));
+            assert_eq!(record().proved_machine, MachineId::of("machine"), "{machine}");
+        }
+        // A node is Ready for a while after its machine is switched off.
+        let off = Ok(found(PowerState::Stopped, None));
+        records.record(&ready("machine"), &off);
+        minutes(1).await;
+        records.record(&ready("machine"), &off);
+        assert!(!record().is_stopped_while_ready());
+        records.record(&node(Some("a")), &off);
+        minutes(10).await;
+        records.record(&ready("machine"), &off);
+        assert!(!record().is_stopped_while_ready() && !record().was_stopped_while_ready);
+        // If it stays Ready, that is remembered when the instance runs again.
+        minutes(2).await;
+        assert!(record().is_stopped_while_ready());
+        records.record(&ready("machine"), &off);
+        records.record(&ready("machine"), &Ok(found(PowerState::Running, None)));
+        assert!(!record().is_stopped_while_ready() && record().was_stopped_while_ready);
     }
 
     #[test]

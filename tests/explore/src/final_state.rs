@@ -14,7 +14,8 @@ use crate::{
     cluster::SimulatedCluster,
     objects::{
         SHUTDOWN, addresses, condition, families, has_finalizer, has_taint, ingress, is_backend,
-        is_foreign, is_nobodys, is_of_another_class, pod_cidrs, text, wants_balancer,
+        is_foreign, is_nobodys, is_of_another_class, is_out_of_service, pod_cidrs, text,
+        wants_balancer,
     },
     scenario::Controller,
 };
@@ -54,6 +55,13 @@ fn unsettled_node(world: &SimulatedCluster, node: &Value) -> Option<String> {
     }
     if runs(Controller::Lifecycle) && has_taint(node, SHUTDOWN) != is_down {
         return Some(format!("Node {name}: shut down is {is_down}, and its taint says otherwise"));
+    }
+    if runs(Controller::Lifecycle) {
+        // A process that has not seen the node Ready does not mark it, however long it is down.
+        let may_be = is_down && world.scenario.marks_out_of_service();
+        if is_out_of_service(node) && !may_be {
+            return Some(format!("Node {name} is marked out of service"));
+        }
     }
     if runs(Controller::Node) {
         if has_taint(node, UNINITIALIZED_TAINT) {

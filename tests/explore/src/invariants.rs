@@ -23,7 +23,7 @@ use crate::{
     interceptor::{Operation, OperationKind},
     objects::{
         addresses, has_finalizer, has_taint, ingress, is_backend, is_foreign, is_nobodys,
-        is_of_another_class, pod_cidrs, text, wants_balancer,
+        is_of_another_class, is_out_of_service, pod_cidrs, text, wants_balancer,
     },
     process::Process,
 };
@@ -293,6 +293,9 @@ impl InvariantChecker {
                     ),
                 );
             }
+            if !gone && who.is_some() {
+                self.check_out_of_service(who, &name, &node, &event);
+            }
             let mut state = self.state.lock();
             if gone || !is_backend(&node) {
                 state.unfit.insert(name.clone(), event.version);
@@ -316,6 +319,24 @@ impl InvariantChecker {
             }
             drop(state);
             self.check_duplicate_cidrs(who, &name, &now);
+        }
+    }
+
+    /// A Node is marked out of service only while its instance is stopped or gone, whatever the
+    /// cloud answers.
+    fn check_out_of_service(&self, who: Cause<'_>, name: &str, node: &Value, event: &Event) {
+        let old = event.previous.as_ref().map(|object| object.value());
+        if !is_out_of_service(node) || old.as_ref().is_some_and(is_out_of_service) {
+            return;
+        }
+        let is_off = self.cloud.instance(name).is_none_or(|instance| {
+            matches!(instance.power_state, PowerState::Stopped | PowerState::Terminated)
+        });
+        if !is_off {
+            self.report(
+                who,
+                &format!("Node {name} was marked out of service while its instance runs"),
+            );
         }
     }
 

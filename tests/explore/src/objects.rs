@@ -8,6 +8,9 @@ use serde_json::Value;
 pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 /// Taint of nodes whose instance is shut down.
 pub const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
+/// Taint of nodes whose volumes are to move, and the value of those that the manager sets.
+pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+const OUT_OF_SERVICE_VALUE: &str = "cloud-controller-manager";
 /// Class of Services that the mock serves beside those without any, where a scenario has it.
 pub const CLASS: &str = "mock.example/lb";
 /// What the provider IDs of the cloud's nodes begin with.
@@ -32,6 +35,15 @@ fn texts(value: &Value) -> Vec<&str> {
 /// Whether the finalizer holds a Service, or a patch puts it on one.
 pub fn has_finalizer(service: &Value) -> bool {
     texts(&service["metadata"]["finalizers"]).contains(&FINALIZER)
+}
+
+/// Whether the manager has marked a node as out of service.
+pub fn is_out_of_service(node: &Value) -> bool {
+    node["spec"]["taints"].as_array().is_some_and(|taints| {
+        taints
+            .iter()
+            .any(|taint| taint["key"] == OUT_OF_SERVICE && taint["value"] == OUT_OF_SERVICE_VALUE)
+    })
 }
 
 /// Addresses that a Service shows.

@@ -60,6 +60,13 @@ impl Scenario {
         self.processes > 1
     }
 
+    /// Whether nodes are marked out of service when their instances stay shut down.
+    pub fn marks_out_of_service(&self) -> bool {
+        self.flags
+            .iter()
+            .any(|flag| flag.starts_with("--out-of-service-after="))
+    }
+
     /// Whether this controller runs.
     pub fn runs(&self, controller: Controller) -> bool {
         self.controllers.contains(&controller)

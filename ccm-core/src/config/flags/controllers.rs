@@ -75,6 +75,13 @@ pub(super) static CONTROLLERS: &[Flag] = &[
         "Proof required before a Node is deleted. `strict` asks the cloud twice, and verifies the query with nodes that exist; `upstream` deletes on the first \"not found\", like the Go framework.",
     ),
     Flag::new(
+        "out-of-service-after",
+        CloudNodeLifecycle,
+        Duration(|c| &mut c.node_lifecycle.out_of_service_after),
+        "0s",
+        "The time for which the cloud must say that the instance of a node that is not ready is shut down or gone, before the node gets the taint `node.kubernetes.io/out-of-service`, so that its pods are deleted and their volumes move to other nodes. Only nodes that this process has seen Ready while their instances ran get it. It goes when the instance runs or the node is Ready. 0 disables it.",
+    ),
+    Flag::new(
         "concurrent-service-syncs",
         ServiceLb,
         Int(|c| &mut c.raw.concurrent_service_syncs),
@@ -87,6 +94,13 @@ pub(super) static CONTROLLERS: &[Flag] = &[
         Duration(|c| &mut c.service.verify_period),
         "1h0m0s",
         "The period between drift checks of each load balancer, with a jitter of 25%. Drift is repaired.",
+    ),
+    Flag::new(
+        "service-conditions",
+        ServiceLb,
+        Bool(|c| &mut c.service.conditions),
+        "false",
+        "Write the condition `service.cloud-controller-manager/LoadBalancerReady` to each Service of type LoadBalancer, with the cause if its load balancer is not as requested. Costs a write when the condition changes.",
     ),
     node_ipam(
         "service-cluster-ip-range",

@@ -1,11 +1,12 @@
-//! Writes the shutdown taint and deletes Nodes.
+//! Writes the taints of this controller and deletes Nodes.
 
 use std::{sync::Arc, time::Duration};
 
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::{
-    k8s::{NodeFields, NodeView, TaintEffect, well_known},
+    k8s::{NodeFields, NodeView, Taint, TaintEffect, well_known},
     provider::{CloudProvider, NodeOwnership},
     runtime::api::{ApiClient, ApiError, ApiErrorKind, Patch, PatchOp, Subresource},
 };
@@ -16,32 +17,94 @@ const MAX_ATTEMPTS: usize = 5;
 /// The minimum delay between two attempts, as in k8s.io/cloud-provider. Up to the same amount is added at random.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// A change of the shutdown taint.
+/// A change of the taints of this controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaintChange {
-    Add,
-    Remove,
+    /// Add the shutdown taint, because the instance is shut down.
+    AddShutdown,
+    /// Add the out-of-service taint, because the instance has been shut down or gone for long.
+    AddOutOfService {
+        /// The time after which the cloud's answer is too old for a write.
+        until: Instant,
+    },
+    /// Remove our out-of-service taint, because the instance runs.
+    RemoveOutOfService,
+    /// Remove both, because the node is Ready.
+    RemoveAll,
 }
 
-/// Adds or removes the shutdown taint. Returns true if anything was written.
-pub(super) async fn set_shutdown_taint(
+impl TaintChange {
+    /// Returns the name of the change in words.
+    pub(super) fn operation(self) -> &'static str {
+        match self {
+            Self::AddShutdown => "add the shutdown taint",
+            Self::AddOutOfService { .. } => "add the out-of-service taint",
+            Self::RemoveOutOfService => "remove the out-of-service taint",
+            Self::RemoveAll => "remove the shutdown taint",
+        }
+    }
+
+    /// Builds the patch; empty if the node is as desired, or if the reason for the change is too
+    /// old.
+    pub(super) fn operations(self, node: &NodeView) -> Vec<PatchOp> {
+        match self {
+            Self::AddShutdown if !node.has_shutdown_taint() => shutdown_taint_addition(node),
+            Self::AddOutOfService { until }
+                if Instant::now() <= until && !node.has_out_of_service_taint() =>
+            {
+                addition(
+                    node,
+                    json!({
+                        "key": well_known::TAINT_OUT_OF_SERVICE,
+                        "value": well_known::OUT_OF_SERVICE_VALUE,
+                        "effect": TaintEffect::NoExecute.as_str(),
+                    }),
+                )
+            }
+            Self::AddShutdown | Self::AddOutOfService { .. } => Vec::new(),
+            Self::RemoveOutOfService => removal(node, Taint::is_own_out_of_service),
+            Self::RemoveAll => {
+                removal(node, |taint| taint.is_shutdown() || taint.is_own_out_of_service())
+            }
+        }
+    }
+
+    /// Returns true if the change that was planned for `planned` is also right for the node as it
+    /// is now. `is_ours` is true if the node, as it is now, belongs to this provider.
+    fn applies_to(self, planned: &NodeView, fresh: &NodeView, is_ours: bool) -> bool {
+        let is_same = fresh.uid == planned.uid;
+        match self {
+            Self::AddShutdown => is_same && !fresh.is_ready(),
+            Self::AddOutOfService { .. } => {
+                is_same
+                    && is_ours
+                    && !fresh.deleting
+                    && fresh.is_silent()
+                    && fresh.provider_id == planned.provider_id
+                    && fresh.machine == planned.machine
+            }
+            Self::RemoveOutOfService => is_same,
+            Self::RemoveAll => is_same && fresh.is_ready(),
+        }
+    }
+}
+
+/// Changes the taints of a node. Returns true if anything was written.
+pub(super) async fn change_taints(
     api: &ApiClient,
+    provider: &Arc<dyn CloudProvider>,
     fields: &NodeFields,
-    node: &NodeView,
+    planned: &NodeView,
     change: TaintChange,
 ) -> Result<bool, ApiError> {
-    let is_tainted_afterwards = change == TaintChange::Add;
-    let mut node = node.clone();
+    let mut node = planned.clone();
     let mut attempt = 1;
     loop {
         // Patch the node, unless it already is as desired.
-        if node.has_shutdown_taint() == is_tainted_afterwards {
+        let operations = change.operations(&node);
+        if operations.is_empty() {
             return Ok(false);
         }
-        let operations = match change {
-            TaintChange::Add => shutdown_taint_addition(&node),
-            TaintChange::Remove => shutdown_taint_removal(&node),
-        };
         match api
             .patch_node(&node.name, Subresource::None, &Patch::Json(operations))
             .await
@@ -51,14 +114,16 @@ pub(super) async fn set_shutdown_taint(
             Err(error) if !error.is_conflict() || attempt == MAX_ATTEMPTS => return Err(error),
             Err(_) => {}
         }
-        // After a conflict, read the node again. Retry only if it is the same node, and still Ready
-        // or not Ready as the change requires.
+        // After a conflict, read the node again. Retry only if the change is still right.
         tokio::time::sleep(RETRY_DELAY.mul_f64(rand::random_range(1.0..2.0))).await;
         match api.get_node(&node.name, fields).await {
-            Ok(fresh) if fresh.uid == node.uid && fresh.is_ready() != is_tainted_afterwards => {
+            Ok(fresh) => {
+                let is_ours = provider.node_ownership(&fresh) == NodeOwnership::Ours;
+                if !change.applies_to(planned, &fresh, is_ours) {
+                    return Ok(false);
+                }
                 node = fresh;
             }
-            Ok(_) => return Ok(false),
             Err(error) if error.is_not_found() => return Ok(false),
             Err(error) => return Err(error),
         }
@@ -67,12 +132,23 @@ pub(super) async fn set_shutdown_taint(
 }
 
 /// Builds the patch that adds the shutdown taint.
+pub(crate) fn shutdown_taint_addition(node: &NodeView) -> Vec<PatchOp> {
+    let effect = TaintEffect::NoSchedule;
+    addition(node, json!({ "key": well_known::TAINT_SHUTDOWN, "effect": effect.as_str() }))
+}
+
+/// Builds the patch that removes all shutdown taints of a node, and nothing else.
+#[cfg(feature = "fuzz")]
+pub(crate) fn shutdown_taint_removal(node: &NodeView) -> Vec<PatchOp> {
+    removal(node, Taint::is_shutdown)
+}
+
+/// Builds the patch that adds a taint.
 ///
 /// It only applies if the node has not changed since it was read. Otherwise, it might create the
-/// list of taints and so replace one that another writer has just created.
-pub(crate) fn shutdown_taint_addition(node: &NodeView) -> Vec<PatchOp> {
-    let taint =
-        json!({ "key": well_known::TAINT_SHUTDOWN, "effect": TaintEffect::NoSchedule.as_str() });
+/// list of taints and so replace one that another writer has just created, or taint a node that
+/// became Ready.
+fn addition(node: &NodeView, taint: Value) -> Vec<PatchOp> {
     let add = if node.taints.is_empty() {
         PatchOp::Add { path: "/spec/taints".to_owned(), value: json!([taint]) }
     } else {
@@ -85,18 +161,24 @@ pub(crate) fn shutdown_taint_addition(node: &NodeView) -> Vec<PatchOp> {
     ]
 }
 
-/// Builds the patch that removes all shutdown taints of a node.
-pub(crate) fn shutdown_taint_removal(node: &NodeView) -> Vec<PatchOp> {
+/// Builds the patch that removes some taints of a node; empty if it has none of them.
+fn removal(node: &NodeView, is_removed: impl Fn(&Taint) -> bool) -> Vec<PatchOp> {
     let mut operations = vec![PatchOp::test("/metadata/uid", &node.uid)];
     let mut removals = Vec::new();
     for (index, taint) in node.taints.iter().enumerate() {
-        if taint.is_shutdown() {
-            let path = format!("/spec/taints/{index}");
-            operations.push(PatchOp::test(format!("{path}/key"), well_known::TAINT_SHUTDOWN));
-            operations
-                .push(PatchOp::test(format!("{path}/effect"), TaintEffect::NoSchedule.as_str()));
-            removals.push(PatchOp::Remove { path });
+        if !is_removed(taint) {
+            continue;
         }
+        let path = format!("/spec/taints/{index}");
+        operations.push(PatchOp::test(format!("{path}/key"), &taint.key));
+        operations.push(PatchOp::test(format!("{path}/effect"), taint.effect.as_str()));
+        if taint.is_own_out_of_service() {
+            operations.push(PatchOp::test(format!("{path}/value"), &taint.value));
+        }
+        removals.push(PatchOp::Remove { path });
+    }
+    if removals.is_empty() {
+        return Vec::new();
     }
     // Remove the taints from the end, so that earlier indices stay valid.
     operations.extend(removals.into_iter().rev());
@@ -178,5 +260,46 @@ fn reason_not_to_delete(
         Some("not ours any more")
     } else {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::k8s::{ConditionStatus, MachineId, NodeCondition};
+
+    fn silent() -> NodeView {
+        NodeView {
+            uid: "u".into(),
+            provider_id: Some("fake://n".into()),
+            machine: MachineId::of("machine"),
+            ready: Some(NodeCondition { status: ConditionStatus::Unknown, reason: "".into() }),
+            ..NodeView::named("n")
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_old_answer_marks_no_node() {
+        let change = TaintChange::AddOutOfService { until: Instant::now() + RETRY_DELAY };
+        assert!(!change.operations(&silent()).is_empty());
+        tokio::time::advance(RETRY_DELAY * 2).await;
+        assert!(change.operations(&silent()).is_empty());
+    }
+
+    #[test]
+    fn only_the_node_that_was_proved_to_be_off_is_marked() {
+        let change = TaintChange::AddOutOfService { until: Instant::now() };
+        let planned = silent();
+        assert!(change.applies_to(&planned, &planned, true));
+        assert!(!change.applies_to(&planned, &planned, false), "not ours any more");
+        for (name, fresh) in [
+            ("being deleted", NodeView { deleting: true, ..silent() }),
+            ("never reported", NodeView { ready: None, ..silent() }),
+            ("registered again", NodeView { uid: "v".into(), ..silent() }),
+            ("another instance", NodeView { provider_id: Some("fake://m".into()), ..silent() }),
+            ("another machine", NodeView { machine: MachineId::of("other"), ..silent() }),
+        ] {
+            assert!(!change.applies_to(&planned, &fresh, true), "{name}");
+        }
     }
 }

@@ -40,7 +40,7 @@ struct LifecycleDryRun {
 impl NodeLifecycleController {
     /// Turns the controller into one that only reports what it would do.
     pub(crate) fn dry_run(self) -> Box<dyn DryRun> {
-        let tracker = NotReadyTracker::new(self.config.period, self.config.safety());
+        let tracker = self.config.tracker();
         let now = Instant::now();
         Box::new(LifecycleDryRun {
             controller: self,
@@ -104,6 +104,9 @@ impl LifecycleDryRun {
         let mut ours = ctx.nodes.list();
         ours.retain(|node| ctx.provider.node_ownership(node) == NodeOwnership::Ours);
         self.node_count = ours.len();
+        self.controller
+            .query_ready_nodes(&ours, self.pass_number)
+            .await;
         let (queries, mut actions) = self.tracker.plan_queries(&ours, self.started_at.elapsed());
         let answers = self.controller.query_cloud(&queries.routine).await;
         for (node, answer) in queries.routine.iter().zip(&answers) {
@@ -147,7 +150,7 @@ impl LifecycleDryRun {
     }
 
     /// Removes the findings and errors of nodes that are deleted, being deleted or Ready again, and
-    /// the findings about taints that somebody has added.
+    /// the findings about taints that somebody has added or removed.
     fn drop_outdated(&mut self, ours: &[Arc<NodeView>]) {
         let mut not_ready: HashMap<&str, &NodeView> = HashMap::new();
         for node in ours {
@@ -157,11 +160,11 @@ impl LifecycleDryRun {
         }
         self.failed_queries
             .retain(|name, _| not_ready.contains_key(&**name));
-        self.current_findings
-            .retain(|name, (difference, _)| match not_ready.get(&**name) {
-                Some(node) => difference.part == DELETION || !node.has_shutdown_taint(),
-                None => false,
-            });
+        self.current_findings.retain(|name, (difference, _)| {
+            not_ready
+                .get(&**name)
+                .is_some_and(|node| is_still_open(difference, node))
+        });
     }
 
     /// Records errors. An answer removes the earlier finding and error of its node.
@@ -183,15 +186,79 @@ impl LifecycleDryRun {
 /// The value of [`Difference::part`] for the deletion of the whole Node.
 const DELETION: &str = "the object";
 
+fn taint_part(key: &str) -> String {
+    format!("spec.taints[{key}]")
+}
+
+/// Returns true unless a node that is not Ready already is as the difference says.
+fn is_still_open(difference: &Difference, node: &NodeView) -> bool {
+    if difference.part == DELETION {
+        return true;
+    }
+    if difference.part != taint_part(well_known::TAINT_OUT_OF_SERVICE) {
+        return !node.has_shutdown_taint();
+    }
+    if difference.desired == NONE {
+        node.has_own_out_of_service_taint()
+    } else {
+        !node.has_out_of_service_taint()
+    }
+}
+
 /// Returns the difference that an action would resolve.
 fn action_difference(action: &Action) -> Option<Difference> {
-    let taint = format!("spec.taints[{}]", well_known::TAINT_SHUTDOWN);
+    let shutdown = taint_part(well_known::TAINT_SHUTDOWN);
+    let out_of_service = taint_part(well_known::TAINT_OUT_OF_SERVICE);
     let (node, part, current, desired, reason) = match action {
-        Action::Taint(node) => (node, &*taint, NONE, "set", "its instance is shut down"),
-        Action::Untaint(node) => (node, &*taint, "set", NONE, "it is Ready"),
+        Action::Taint(node) => (node, &*shutdown, NONE, "set", "its instance is shut down"),
+        Action::Untaint(node) if node.has_shutdown_taint() => {
+            (node, &*shutdown, "set", NONE, "it is Ready")
+        }
+        Action::Untaint(node) => (node, &*out_of_service, "set", NONE, "it is Ready"),
+        Action::MarkOutOfService { node, .. } => {
+            (node, &*out_of_service, NONE, "set", "its instance has been shut down for long")
+        }
+        Action::UnmarkOutOfService(node) => {
+            (node, &*out_of_service, "set", NONE, "its instance is not shut down any more")
+        }
         Action::Delete(node) => (node, DELETION, "there", "deleted", "its instance is gone"),
         // A refusal is only reported.
-        Action::RefuseDeletion { .. } => return None,
+        Action::RefuseDeletion { .. } | Action::RefuseOutOfService { .. } => return None,
     };
     Some(node_difference(CLOUD_NODE_LIFECYCLE, node, part, current, desired, reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{super::plan::OffFinding, *};
+    use crate::k8s::{Taint, TaintEffect};
+
+    fn marked(value: &str) -> NodeView {
+        let taint = Taint {
+            key: well_known::TAINT_OUT_OF_SERVICE.into(),
+            value: value.into(),
+            effect: TaintEffect::NoExecute,
+        };
+        NodeView { taints: [taint].into(), ..NodeView::named("n") }
+    }
+
+    #[test]
+    fn a_finding_is_open_until_the_taint_is_there_or_gone() {
+        let plain = NodeView::named("n");
+        let ours = marked(well_known::OUT_OF_SERVICE_VALUE);
+        let removal = Action::UnmarkOutOfService(Arc::new(ours.clone()));
+        let removal = action_difference(&removal).unwrap();
+        assert!(is_still_open(&removal, &ours) && !is_still_open(&removal, &plain));
+        let finding = OffFinding {
+            state: "shut down",
+            duration: Duration::ZERO,
+            answered_at: Duration::ZERO,
+        };
+        let addition = Action::MarkOutOfService { node: Arc::new(plain.clone()), finding };
+        let addition = action_difference(&addition).unwrap();
+        assert!(is_still_open(&addition, &plain) && !is_still_open(&addition, &ours));
+        assert!(!is_still_open(&addition, &marked("nodeshutdown")));
+    }
 }

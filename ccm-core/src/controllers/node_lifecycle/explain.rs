@@ -93,10 +93,15 @@ pub(super) fn lifecycle_cause(
 ) -> Option<ExplainedCause> {
     let name = &node.name;
     if node.is_ready() {
-        return node.has_shutdown_taint().then(|| {
-            let message = format!("node {name}: it is Ready and has the shutdown taint");
-            ExplainedCause::new(Cause::ShutdownTaintNotNeeded, message)
-        });
+        let (cause, taint) = if node.has_own_out_of_service_taint() {
+            (Cause::OutOfServiceTaintNotNeeded, "out-of-service")
+        } else if node.has_shutdown_taint() {
+            (Cause::ShutdownTaintNotNeeded, "shutdown")
+        } else {
+            return None;
+        };
+        let message = format!("node {name}: it is Ready and has the {taint} taint");
+        return Some(ExplainedCause::new(cause, message));
     }
     // A refused deletion first, because somebody has to act.
     if let Some(refusal) = status.and_then(|status| status.refusal) {
@@ -112,9 +117,24 @@ pub(super) fn lifecycle_cause(
         );
         return Some(ExplainedCause::new(Cause::AbsenceNotConfirmed, message));
     }
+    if node.has_own_out_of_service_taint() {
+        let message = format!("node {name}: this manager has marked it out of service");
+        return Some(ExplainedCause::new(Cause::OutOfService, message));
+    }
+    if let Some(refusal) = status.and_then(|status| status.off_refusal) {
+        let message = format!("node {name}: {}", refusal.finding());
+        return Some(ExplainedCause::new(Cause::OutOfServiceDoubted, message));
+    }
     let is_stopped = matches!(answer, Some(AnswerContent::Found(PowerState::Stopped)));
+    if is_stopped {
+        let when = status
+            .filter(|_| node.provider_id.is_some())
+            .map(when_out_of_service)
+            .unwrap_or_default();
+        let message = format!("node {name}: its instance is shut down{when}");
+        return Some(ExplainedCause::new(Cause::InstanceStopped, message));
+    }
     let (cause, what) = match answer {
-        _ if is_stopped => (Cause::InstanceStopped, "its instance is shut down"),
         _ if node.is_uninitialized() => return None,
         Some(AnswerContent::NotFound) if node.provider_id.is_none() => {
             (Cause::NeverInitialised, "it has neither a provider ID nor the uninitialized taint")
@@ -137,6 +157,16 @@ pub(super) fn lifecycle_cause(
     Some(ExplainedCause::new(cause, format!("node {name}: {what}")))
 }
 
+/// Returns when a node whose instance is shut down is marked out of service; empty for never.
+fn when_out_of_service(status: &NotReadyStatus) -> String {
+    let after = status.out_of_service_after.as_secs();
+    if after == 0 {
+        return String::new();
+    }
+    let off_for = status.off_for.as_secs();
+    format!(", for {off_for}s by the word of the cloud; it is marked out of service after {after}s")
+}
+
 impl DeletionRefusal {
     /// Returns the cause that the refusal stands for.
     pub(super) fn cause(self) -> Cause {
@@ -152,7 +182,10 @@ impl DeletionRefusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::k8s::{ConditionStatus, NodeCondition, Taint, TaintEffect, well_known};
+    use crate::{
+        controllers::node_lifecycle::plan::OutOfServiceRefusal,
+        k8s::{ConditionStatus, NodeCondition, Taint, TaintEffect, well_known},
+    };
 
     fn status(not_found_for: Option<u64>, refusal: Option<DeletionRefusal>) -> NotReadyStatus {
         NotReadyStatus {
@@ -161,6 +194,9 @@ mod tests {
             required: Duration::from_secs(5),
             next_query: Duration::from_secs(5),
             refusal,
+            off_for: Duration::ZERO,
+            off_refusal: None,
+            out_of_service_after: Duration::ZERO,
         }
     }
 
@@ -188,6 +224,16 @@ mod tests {
         let most = DeletionRefusal::MostGone { gone: 2, all: 3 };
         let stopped = with_taint(well_known::TAINT_SHUTDOWN, initialised());
         let new = with_taint(well_known::TAINT_UNINITIALIZED, NodeView::named("a"));
+        let own = Taint {
+            key: Arc::from(well_known::TAINT_OUT_OF_SERVICE),
+            value: Arc::from(well_known::OUT_OF_SERVICE_VALUE),
+            effect: TaintEffect::NoExecute,
+        };
+        let out = NodeView { taints: Box::new([own]), ..initialised() };
+        let doubted = NotReadyStatus {
+            off_refusal: Some(OutOfServiceRefusal::KubeletReports),
+            ..status(None, None)
+        };
         let idle = || status(None, None);
         for (node, status, answer, cause) in [
             (ready(initialised()), None, None, None),
@@ -231,6 +277,14 @@ mod tests {
                 Some(Cause::OtherMachineRegistered),
             ),
             (NodeView::named("a"), Some(idle()), Some(NotFound), Some(Cause::NeverInitialised)),
+            (ready(out.clone()), None, None, Some(Cause::OutOfServiceTaintNotNeeded)),
+            (out, Some(idle()), Some(Found(PowerState::Stopped)), Some(Cause::OutOfService)),
+            (
+                initialised(),
+                Some(doubted),
+                Some(Found(PowerState::Stopped)),
+                Some(Cause::OutOfServiceDoubted),
+            ),
             // The cloud-node controller has the cause of these.
             (new.clone(), Some(idle()), None, None),
             (new, Some(idle()), Some(Found(PowerState::Running)), None),

@@ -1,5 +1,5 @@
-//! Taints nodes whose instance is shut down, and deletes nodes whose instance no longer exists
-//! (upstream's `cloud-node-lifecycle-controller`).
+//! Taints nodes whose instance is shut down, marks them out of service if that lasts, and deletes
+//! nodes whose instance no longer exists (upstream's `cloud-node-lifecycle-controller`).
 //!
 //! The `plan` module describes the proof that a deletion needs. An error never leads to a deletion.
 
@@ -21,14 +21,14 @@ use self::{
     metrics::{DeletionOutcome, LifecycleMetrics},
     plan::{
         Action, ClusterCount, ControlResults, DeletionEvidence, DeletionRefusal, DeletionSafety,
-        InstanceObservation, LostReadyNodes, MAX_CONTROLS, NotReadyTracker,
+        InstanceObservation, LostReadyNodes, MAX_CONTROLS, NotReadyTracker, OffFinding,
     },
 };
 use super::{ControllerContext, event_dedup::EventDeduplicator};
 use crate::{
     config::controller_names as names,
     error::chain,
-    explain::{AttemptLog, api_attempt, api_cause},
+    explain::{AttemptLog, Cause, api_attempt, api_cause},
     k8s::NodeView,
     provider::{
         CloudError, EventType, InstanceBatcher, InstanceQuery, InstanceStatus, MetadataScope,
@@ -38,10 +38,16 @@ use crate::{
     telemetry::controller_metrics::ReconcileOutcome,
 };
 
-/// The maximum number of deletions in one pass. Should wrong deletions pass every check, the
-/// operator can intervene before all Nodes are deleted, and the next pass has to prove again that
-/// each of the other instances is absent.
+/// The maximum number of deletions and out-of-service marks in one pass. Should wrong ones pass
+/// every check, the operator can intervene before all nodes are affected, and the next pass has to
+/// prove again that each of the other instances is absent or shut down.
 const MAX_DELETIONS_PER_PASS: usize = 50;
+/// The number of passes between two queries of Ready nodes, which are needed before a node may be
+/// marked out of service.
+const PASSES_BETWEEN_PROOFS: usize = 12;
+/// The maximum age of the cloud's answer when a node is marked out of service is one period, but at
+/// least this long.
+const MIN_ANSWER_AGE: Duration = Duration::from_secs(5);
 /// The delay between two deletions, which makes at most ten per second.
 const MIN_DELETION_INTERVAL: Duration = Duration::from_millis(100);
 /// The minimum number of taint writes that may be in flight, even if
@@ -56,12 +62,20 @@ pub struct NodeLifecycleOptions {
     /// True if one "not found" is enough to delete a Node, as in the Go framework
     /// (`--node-deletion-safety=upstream`).
     pub upstream_deletion: bool,
+    /// The time for which the cloud must say that an instance is shut down or gone before its node
+    /// is marked out of service (`--out-of-service-after`). Zero for never.
+    pub out_of_service_after: Duration,
     /// The maximum number of taint writes in flight (`--concurrent-node-lifecycle-syncs`). Values
     /// below 8 count as 8.
     pub concurrent_syncs: usize,
 }
 
 impl NodeLifecycleOptions {
+    fn tracker(&self) -> NotReadyTracker {
+        NotReadyTracker::new(self.period, self.safety())
+            .with_out_of_service_after(self.out_of_service_after)
+    }
+
     fn safety(&self) -> DeletionSafety {
         if self.upstream_deletion {
             DeletionSafety::Upstream
@@ -102,7 +116,7 @@ impl NodeLifecycleController {
         instances: InstanceBatcher,
     ) -> prometheus::Result<Self> {
         let metrics = LifecycleMetrics::register(&ctx.metrics)?;
-        let tracker = NotReadyTracker::new(config.period, config.safety());
+        let tracker = config.tracker();
         Ok(Self {
             ctx,
             config,
@@ -148,6 +162,7 @@ impl NodeLifecycleController {
         // Query the nodes that are not Ready, and apply what follows from the answers.
         let mut ours = self.ctx.nodes.list();
         ours.retain(|node| self.ctx.provider.node_ownership(node) == NodeOwnership::Ours);
+        self.query_ready_nodes(&ours, pass_number).await;
         let (queries, mut actions) = self
             .tracker
             .lock()
@@ -171,13 +186,18 @@ impl NodeLifecycleController {
             }
             let mut actions = Vec::new();
             for suspect in self.query_with_controls(&ours, suspects, pass_number).await {
-                actions.extend(self.tracker.lock().record_confirmation(
+                let mut tracker = self.tracker.lock();
+                let action = tracker.record_confirmation(
                     &suspect.node,
                     InstanceObservation::from_answer(&suspect.answer),
                     &suspect.evidence,
                     started_at.elapsed(),
                     self.ctx.clock.now(),
-                ));
+                );
+                if let Some(Action::Delete(node)) = &action {
+                    actions.extend(tracker.plan_before_deletion(node));
+                }
+                actions.extend(action);
             }
             self.apply(actions, &mut deletions_left, cancel).await;
         }
@@ -197,6 +217,20 @@ impl NodeLifecycleController {
     fn max_suspects_per_batch(&self) -> usize {
         let max_batch = self.instances.limits().max_batch.get();
         max_batch.saturating_sub(MAX_CONTROLS).max(1)
+    }
+
+    /// Queries the Ready nodes about which it is not recorded yet that their instance runs, so that
+    /// they may be marked out of service later. Nothing else follows from the answers.
+    async fn query_ready_nodes(&self, ours: &[Arc<NodeView>], pass_number: usize) {
+        if self.config.out_of_service_after.is_zero()
+            || !pass_number.is_multiple_of(PASSES_BETWEEN_PROOFS)
+        {
+            return;
+        }
+        let nodes = plan::nodes_to_prove(ours, self.instances.records());
+        if !nodes.is_empty() {
+            self.query_cloud(&nodes).await;
+        }
     }
 
     /// Queries the instances of nodes whose absence is not suspected.
@@ -242,19 +276,42 @@ impl NodeLifecycleController {
         let control_answers = answers.split_off(suspects.len());
         self.record_answers(suspects, &answers);
         // Collect the evidence for and against the deletion of each suspect.
-        let control_results = ControlResults::from_answers(
+        let stopped_ready_controls = controls
+            .iter()
+            .zip(&control_answers)
+            .filter(|(node, answer)| {
+                let observation = InstanceObservation::from_answer(answer);
+                node.is_ready() && observation == InstanceObservation::ShutDown
+            })
+            .count();
+        let mut control_results = ControlResults::from_answers(
             control_answers
                 .iter()
                 .map(InstanceObservation::from_answer)
                 .zip(earlier_records),
         );
+        // Suspects that are only shut down show, like controls, that the query is right.
+        let shut_down_suspects = suspects
+            .iter()
+            .zip(&answers)
+            .filter(|(node, answer)| {
+                let observation = InstanceObservation::from_answer(answer);
+                node.provider_id.is_some() && observation == InstanceObservation::ShutDown
+            })
+            .count();
+        control_results.found += shut_down_suspects;
         let cluster = ClusterCount::new(ours, records);
+        let down = ClusterCount::down(ours, records);
         let lost_ready_nodes = LostReadyNodes::new(ours, records);
+        let stopped_ready_nodes = plan::count_stopped_ready(ours, records);
         let mut queried = Vec::new();
         for (node, answer) in suspects.iter().zip(answers) {
             let evidence = DeletionEvidence {
                 controls: control_results,
                 cluster,
+                down,
+                stopped_ready_controls,
+                stopped_ready_nodes,
                 lost_ready_nodes: lost_ready_nodes.count_near(node),
                 record: records.of(node),
             };
@@ -277,16 +334,18 @@ impl NodeLifecycleController {
         }
     }
 
-    /// Applies the actions, and decrements `deletions_left` for each deletion.
+    /// Applies the actions, and decrements `deletions_left` for each deletion and each
+    /// out-of-service mark.
     async fn apply(
         &self,
         actions: Vec<Action>,
         deletions_left: &mut usize,
         cancel: &CancellationToken,
     ) {
-        let (deletions, others): (Vec<_>, Vec<_>) = actions
+        let (deletions, mut others): (Vec<_>, Vec<_>) = actions
             .into_iter()
             .partition(|action| matches!(action, Action::Delete(_)));
+        plan::limit_marks(&mut others, deletions_left);
         // Write taints concurrently.
         let max_concurrent = self.config.concurrent_syncs.max(MIN_CONCURRENT_TAINTS);
         stream::iter(others)
@@ -308,8 +367,23 @@ impl NodeLifecycleController {
 
     async fn apply_one(&self, action: Action) {
         match action {
-            Action::Taint(node) => self.change_taint(&node, TaintChange::Add).await,
-            Action::Untaint(node) => self.change_taint(&node, TaintChange::Remove).await,
+            Action::Taint(node) => {
+                self.change_taints(&node, TaintChange::AddShutdown).await;
+            }
+            Action::Untaint(node) => self.untaint(&node, TaintChange::RemoveAll).await,
+            Action::MarkOutOfService { node, finding } => {
+                self.mark_out_of_service(&node, finding).await;
+            }
+            Action::UnmarkOutOfService(node) => {
+                self.untaint(&node, TaintChange::RemoveOutOfService).await;
+            }
+            Action::RefuseOutOfService { node, reason, is_first } => {
+                if is_first {
+                    let note = reason.to_string();
+                    tracing::error!(node = %node.name, provider_id = node.provider_id.as_deref(), "node not marked out of service: {note}");
+                    self.event(&node, EventType::Warning, "OutOfServiceRefused", &note);
+                }
+            }
             Action::Delete(node) => self.delete(&node).await,
             Action::RefuseDeletion { node, reason, is_first } => {
                 self.metrics.deletion(DeletionOutcome::Refused(reason));
@@ -320,21 +394,69 @@ impl NodeLifecycleController {
         }
     }
 
-    async fn change_taint(&self, node: &NodeView, change: TaintChange) {
-        let tainted = change == TaintChange::Add;
-        match apply::set_shutdown_taint(&self.ctx.api, &self.ctx.node_fields, node, change).await {
+    /// Changes taints of a node. Returns true if anything was written.
+    async fn change_taints(&self, node: &NodeView, change: TaintChange) -> bool {
+        let operation = change.operation();
+        match apply::change_taints(
+            &self.ctx.api,
+            &self.ctx.provider,
+            &self.ctx.node_fields,
+            node,
+            change,
+        )
+        .await
+        {
             Ok(changed) => {
                 self.failed_writes.clear(&node.name);
                 if changed {
-                    tracing::info!(node = %node.name, tainted, "shutdown taint changed");
+                    tracing::info!(node = %node.name, operation, "taints changed");
                 }
+                changed
             }
             Err(error) => {
-                tracing::warn!(node = %node.name, tainted, error = chain(&error), "shutdown taint not changed");
+                tracing::warn!(node = %node.name, operation, error = chain(&error), "taints not changed");
                 self.failed_writes
-                    .record(&node.name, api_attempt("change the shutdown taint", &error));
+                    .record(&node.name, api_attempt(operation, &error));
+                false
             }
         }
+    }
+
+    /// Removes taints, and reports it if the node was out of service.
+    async fn untaint(&self, node: &NodeView, change: TaintChange) {
+        let was_out_of_service = node.has_own_out_of_service_taint();
+        let changed = self.change_taints(node, change).await;
+        if changed && was_out_of_service {
+            let why = if change == TaintChange::RemoveAll {
+                "it is Ready"
+            } else {
+                "the cloud no longer says that its instance is shut down"
+            };
+            let note = format!("{why}: the out-of-service taint was removed");
+            self.event(node, EventType::Normal, "NodeBackInService", &note);
+        }
+    }
+
+    async fn mark_out_of_service(&self, node: &NodeView, finding: OffFinding) {
+        let OffFinding { state, duration, answered_at } = finding;
+        let max_age = self.config.period.max(MIN_ANSWER_AGE);
+        let until = self.started_at + answered_at + max_age;
+        if self
+            .change_taints(node, TaintChange::AddOutOfService { until })
+            .await
+        {
+            let note = format!(
+                "its instance has been {state} for {}s, by the word of the cloud: marked out of service, so that its pods are deleted and their volumes detached",
+                duration.as_secs()
+            );
+            let note = Cause::OutOfService.with_next_step(&note);
+            self.event(node, EventType::Warning, "NodeOutOfService", &note);
+        }
+    }
+
+    fn event(&self, node: &NodeView, kind: EventType, reason: &'static str, note: &str) {
+        let object = ObjectRef::node(node.name.clone(), &*node.uid);
+        self.ctx.events.event(&object, kind, reason, note);
     }
 
     async fn delete(&self, node: &NodeView) {
@@ -374,12 +496,7 @@ impl NodeLifecycleController {
     fn report_refused_deletion(&self, node: &NodeView, refusal: DeletionRefusal) {
         let note = refusal.to_string();
         tracing::error!(node = %node.name, provider_id = node.provider_id.as_deref(), "node not deleted: {note}");
-        self.ctx.events.event(
-            &ObjectRef::node(node.name.clone(), &*node.uid),
-            EventType::Warning,
-            "NodeDeletionRefused",
-            &note,
-        );
+        self.event(node, EventType::Warning, "NodeDeletionRefused", &note);
     }
 }
 

@@ -13,6 +13,9 @@
 //! "Terminated" counts as "not found" and needs no evidence. Nothing is deleted if the cloud does
 //! not find a control that it found before, or if most of the cluster looks gone at once.
 
+mod out_of_service;
+mod repeated_answer;
+
 use std::{
     collections::{HashMap, HashSet},
     fmt,
@@ -22,6 +25,10 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 
+pub(crate) use self::out_of_service::{
+    OffFinding, OutOfServiceRefusal, count_stopped_ready, limit_marks, nodes_to_prove,
+};
+use self::{out_of_service::OffState, repeated_answer::RepeatedAnswer};
 use crate::{
     k8s::{MachineId, NodeView},
     provider::{
@@ -62,6 +69,9 @@ pub(crate) enum DeletionSafety {
 pub(crate) struct NotReadyTracker {
     period: Duration,
     safety: DeletionSafety,
+    /// The time after which a node whose instance is shut down is marked out of service; zero for
+    /// never.
+    out_of_service_after: Duration,
     tracked: HashMap<Arc<str>, TrackedNode>,
 }
 
@@ -73,12 +83,14 @@ struct TrackedNode {
     /// The machine that the node reported then, or when a confirmation last found its instance.
     machine: Option<MachineId>,
     /// The proof of absence in progress; `None` while the instance is not suspected to be absent.
-    absence: Option<AbsenceProof>,
+    absence: Option<RepeatedAnswer>,
     next_query: Duration,
     /// The number of periods between the last query and the next.
     periods_between_queries: u32,
     /// The reason why the last deletion was refused, if it was.
     last_refusal: Option<DeletionRefusal>,
+    /// The proof that the instance is shut down, and what came of it.
+    off: OffState,
 }
 
 impl TrackedNode {
@@ -91,6 +103,7 @@ impl TrackedNode {
             next_query: now,
             periods_between_queries: 1,
             last_refusal: None,
+            off: OffState::default(),
         }
     }
 
@@ -114,33 +127,12 @@ pub(crate) struct NotReadyStatus {
     pub(crate) required: Duration,
     pub(crate) next_query: Duration,
     pub(crate) refusal: Option<DeletionRefusal>,
-}
-
-/// A proof of absence in progress.
-#[derive(Clone, Copy, Debug)]
-struct AbsenceProof {
-    /// The time for which the cloud has answered "not found". Only time between two
-    /// answers counts, not that around an error.
-    duration: Duration,
-    /// The time of the last "not found"; `None` after an error.
-    last_answer: Option<Duration>,
-}
-
-impl AbsenceProof {
-    fn start(now: Duration) -> Self {
-        Self { duration: Duration::ZERO, last_answer: Some(now) }
-    }
-
-    fn confirm_again(&mut self, now: Duration) {
-        if let Some(last) = self.last_answer {
-            self.duration += now.saturating_sub(last);
-        }
-        self.last_answer = Some(now);
-    }
-
-    fn interrupt(&mut self) {
-        self.last_answer = None;
-    }
+    /// The time for which the cloud has said that the instance is shut down; zero if it does not.
+    pub(crate) off_for: Duration,
+    /// The reason why the node was last not marked out of service, if it was to be.
+    pub(crate) off_refusal: Option<OutOfServiceRefusal>,
+    /// `--out-of-service-after`; zero if nodes are never marked.
+    pub(crate) out_of_service_after: Duration,
 }
 
 /// The reason why a Node is not deleted although the cloud does not find its instance.
@@ -217,8 +209,23 @@ pub(crate) struct PlannedQueries {
 pub(crate) enum Action {
     /// Add the shutdown taint.
     Taint(Arc<NodeView>),
-    /// Remove the shutdown taint.
+    /// Remove the shutdown taint and our out-of-service taint.
     Untaint(Arc<NodeView>),
+    /// Add the out-of-service taint.
+    MarkOutOfService {
+        node: Arc<NodeView>,
+        /// What the cloud has said of the instance, and for how long.
+        finding: OffFinding,
+    },
+    /// Remove our out-of-service taint, because the instance runs.
+    UnmarkOutOfService(Arc<NodeView>),
+    /// Report that the out-of-service taint was not added.
+    RefuseOutOfService {
+        node: Arc<NodeView>,
+        reason: OutOfServiceRefusal,
+        /// As for a refused deletion.
+        is_first: bool,
+    },
     /// Delete the Node object.
     Delete(Arc<NodeView>),
     /// Report that a deletion was refused.
@@ -266,11 +273,21 @@ impl InstanceObservation {
 
 impl NotReadyTracker {
     pub(crate) fn new(period: Duration, safety: DeletionSafety) -> Self {
-        Self { period, safety, tracked: HashMap::new() }
+        Self {
+            period,
+            safety,
+            out_of_service_after: Duration::ZERO,
+            tracked: HashMap::new(),
+        }
     }
 
-    /// Starts a pass over all of the provider's nodes. Returns the nodes to query and the shutdown
-    /// taints to remove, and forgets the nodes that are Ready, being deleted or deleted.
+    /// Sets the time after which nodes are marked out of service (`--out-of-service-after`).
+    pub(crate) fn with_out_of_service_after(self, out_of_service_after: Duration) -> Self {
+        Self { out_of_service_after, ..self }
+    }
+
+    /// Starts a pass over all of the provider's nodes. Returns the nodes to query and the taints to
+    /// remove, and forgets the nodes that are Ready, being deleted or deleted.
     pub(crate) fn plan_queries(
         &mut self,
         ours: &[Arc<NodeView>],
@@ -281,7 +298,7 @@ impl NotReadyTracker {
         let mut not_ready_names = HashSet::new();
         for node in ours {
             if node.is_ready() {
-                if node.has_shutdown_taint() {
+                if node.has_shutdown_taint() || node.has_own_out_of_service_taint() {
                     actions.push(Action::Untaint(node.clone()));
                 }
                 continue;
@@ -290,13 +307,15 @@ impl NotReadyTracker {
                 continue;
             }
             not_ready_names.insert(node.name.clone());
+            let after = self.out_of_service_after;
             let track = self.track(node, now);
             if now < track.next_query {
                 continue;
             }
-            match track.absence {
-                Some(_) => queries.confirmations.push(node.clone()),
-                None => queries.routine.push(node.clone()),
+            if track.absence.is_some() || track.off.is_due(node, after) {
+                queries.confirmations.push(node.clone());
+            } else {
+                queries.routine.push(node.clone());
             }
         }
         self.tracked
@@ -330,6 +349,9 @@ impl NotReadyTracker {
             required,
             next_query: track.next_query,
             refusal: track.last_refusal,
+            off_for: track.off.duration(),
+            off_refusal: track.off.refusal,
+            out_of_service_after: self.out_of_service_after,
         })
     }
 
@@ -354,7 +376,9 @@ impl NotReadyTracker {
     ) -> Option<Action> {
         let period = self.period;
         let safety = self.safety;
+        let after = self.out_of_service_after;
         let track = self.track(node, now);
+        track.off.record(node, observation, now, period);
         match observation {
             InstanceObservation::NotFound | InstanceObservation::Terminated
                 if safety == DeletionSafety::Upstream =>
@@ -362,15 +386,13 @@ impl NotReadyTracker {
                 track.next_query = now;
                 return Some(Action::Delete(node.clone()));
             }
-            // Without provider ID and taint, no cloud-controller-manager has ever claimed the node,
-            // so do not delete it.
             InstanceObservation::NotFound | InstanceObservation::Terminated
-                if node.provider_id.is_none() && !node.is_uninitialized() =>
+                if !was_claimed(node) =>
             {
                 track.query_less_often();
             }
             InstanceObservation::NotFound | InstanceObservation::Terminated => {
-                track.absence = Some(AbsenceProof::start(now));
+                track.absence = Some(RepeatedAnswer::start(now));
                 track.periods_between_queries = 1;
             }
             // After an error, the next answer may be news, so query again in the next period.
@@ -379,8 +401,11 @@ impl NotReadyTracker {
             | InstanceObservation::Running
             | InstanceObservation::OtherState => track.query_less_often(),
         }
+        if track.off.is_due(node, after) {
+            track.periods_between_queries = 1;
+        }
         track.next_query = now + period * track.periods_between_queries;
-        taint_if_shut_down(node, observation)
+        taint_action(node, observation)
     }
 
     /// Records the answer to a confirmation, which is a query without cached answers and together
@@ -394,14 +419,22 @@ impl NotReadyTracker {
         wall: Timestamp,
     ) -> Option<Action> {
         let period = self.period;
+        let after = self.out_of_service_after;
         let track = self.track(node, now);
         track.next_query = now + period;
         track.periods_between_queries = 1;
+        track.off.record(node, observation, now, period);
         // Continue the proof, or end it if the instance exists.
         let proof = match observation {
+            InstanceObservation::NotFound | InstanceObservation::Terminated
+                if !was_claimed(node) =>
+            {
+                track.absence = None;
+                return None;
+            }
             InstanceObservation::NotFound | InstanceObservation::Terminated => {
-                let proof = track.absence.get_or_insert(AbsenceProof::start(now));
-                proof.confirm_again(now);
+                let proof = track.absence.get_or_insert(RepeatedAnswer::start(now));
+                proof.confirm_again(now, period);
                 *proof
             }
             InstanceObservation::Error => {
@@ -416,7 +449,12 @@ impl NotReadyTracker {
                 track.absence = None;
                 track.last_refusal = None;
                 track.machine = node.machine;
-                return taint_if_shut_down(node, observation);
+                let action = taint_action(node, observation)
+                    .or_else(|| track.off.decide(node, evidence, after, now));
+                if matches!(action, Some(Action::RefuseOutOfService { is_first: false, .. })) {
+                    track.next_query = now + period * MAX_PERIODS_BETWEEN_QUERIES;
+                }
+                return action;
             }
         };
         // Wait until the proof has lasted long enough.
@@ -430,22 +468,48 @@ impl NotReadyTracker {
         };
         if refusal == DeletionRefusal::Contradicted {
             // The query itself is wrong, so the proof starts over.
-            track.absence = Some(AbsenceProof::start(now));
+            track.absence = Some(RepeatedAnswer::start(now));
         }
-        let is_first = match track.last_refusal {
-            Some(last) => !last.is_same_kind(refusal),
-            None => true,
-        };
+        let is_first = track
+            .last_refusal
+            .is_none_or(|last| !last.is_same_kind(refusal));
         track.last_refusal = Some(refusal);
         Some(Action::RefuseDeletion { node: node.clone(), reason: refusal, is_first })
     }
+
+    /// Returns the action that comes before a deletion which is proved to be right: if it has been
+    /// so for long enough, earlier attempts have failed, and the node's volumes should move anyway.
+    pub(crate) fn plan_before_deletion(&self, node: &Arc<NodeView>) -> Option<Action> {
+        let after = self.out_of_service_after;
+        let absence = self.tracked.get(&node.name)?.absence?;
+        let answered_at = absence.last_answer?;
+        let is_due = !after.is_zero() && absence.counted >= after && node.provider_id.is_some();
+        if !is_due || !node.is_silent() || node.has_out_of_service_taint() {
+            return None;
+        }
+        let duration = absence.counted;
+        let finding = OffFinding { state: "not found", duration, answered_at };
+        Some(Action::MarkOutOfService { node: node.clone(), finding })
+    }
 }
 
-fn taint_if_shut_down(node: &Arc<NodeView>, observation: InstanceObservation) -> Option<Action> {
-    if observation == InstanceObservation::ShutDown && !node.has_shutdown_taint() {
-        return Some(Action::Taint(node.clone()));
+/// Returns the change of taints that follows from an answer alone, if any.
+fn taint_action(node: &Arc<NodeView>, observation: InstanceObservation) -> Option<Action> {
+    match observation {
+        InstanceObservation::ShutDown if !node.has_shutdown_taint() => {
+            Some(Action::Taint(node.clone()))
+        }
+        InstanceObservation::Running if node.has_own_out_of_service_taint() => {
+            Some(Action::UnmarkOutOfService(node.clone()))
+        }
+        _ => None,
     }
-    None
+}
+
+/// Returns false if no cloud-controller-manager has ever claimed the node, which then has neither a
+/// provider ID nor the taint. Such a node is never deleted.
+fn was_claimed(node: &NodeView) -> bool {
+    node.provider_id.is_some() || node.is_uninitialized()
 }
 
 fn was_initialised(node: &NodeView) -> bool {
@@ -459,7 +523,7 @@ fn was_initialised(node: &NodeView) -> bool {
 /// long enough, too.
 fn is_too_new(
     node: &NodeView,
-    proof: AbsenceProof,
+    proof: RepeatedAnswer,
     tracked_for: Duration,
     wall: Timestamp,
 ) -> bool {
@@ -478,6 +542,13 @@ pub(crate) struct DeletionEvidence {
     pub(crate) controls: ControlResults,
     /// The last answers about all nodes.
     pub(crate) cluster: ClusterCount,
+    /// The same count, with the instances that are shut down among those that are gone.
+    pub(crate) down: ClusterCount,
+    /// The number of controls that are Ready although the cloud says that their instance is shut
+    /// down.
+    pub(crate) stopped_ready_controls: usize,
+    /// The number of nodes, among all, that have been Ready for long although the cloud says so.
+    pub(crate) stopped_ready_nodes: usize,
     /// The number of Ready nodes in this node's zone whose instances the cloud found until
     /// recently and no longer finds.
     pub(crate) lost_ready_nodes: usize,
@@ -492,7 +563,7 @@ impl DeletionEvidence {
         &self,
         node: &NodeView,
         observation: InstanceObservation,
-        proof: AbsenceProof,
+        proof: RepeatedAnswer,
         machine: Option<MachineId>,
     ) -> Option<DeletionRefusal> {
         let record = self.record.unwrap_or_default();
@@ -577,11 +648,24 @@ impl ClusterCount {
     /// Counts the nodes that have a provider ID. A Ready node that was never found does not count,
     /// because its instance may not be in this cloud, as with virtual kubelets.
     pub(crate) fn new(ours: &[Arc<NodeView>], records: &InstanceRecords) -> Self {
+        Self::count(ours, records, |record| !record.is_found())
+    }
+
+    /// Counts the nodes whose instance is shut down as gone, too.
+    pub(crate) fn down(ours: &[Arc<NodeView>], records: &InstanceRecords) -> Self {
+        Self::count(ours, records, |record| !record.is_found() || record.is_stopped)
+    }
+
+    fn count(
+        ours: &[Arc<NodeView>],
+        records: &InstanceRecords,
+        is_gone: impl Fn(InstanceRecord) -> bool,
+    ) -> Self {
         let mut count = Self::default();
         for node in ours.iter().filter(|node| node.provider_id.is_some()) {
             match records.of(node) {
                 Some(record) if !record.was_found && node.is_ready() => {}
-                Some(record) if !record.is_found() => {
+                Some(record) if is_gone(record) => {
                     count.gone += 1;
                     count.all += 1;
                 }

@@ -50,13 +50,23 @@ const BAD: DeletionEvidence = evidence(ControlResults { found: 4, lost: 1, still
 const NONE: DeletionEvidence = evidence(ControlResults { found: 0, lost: 0, still_lost: 0 });
 /// It has found the instance itself before.
 const FOUND_BEFORE: DeletionEvidence = DeletionEvidence { record: Some(WAS_FOUND), ..NONE };
-const WAS_FOUND: InstanceRecord =
-    InstanceRecord { was_found: true, machine: None, lost_since: None };
+const WAS_FOUND: InstanceRecord = InstanceRecord {
+    was_found: true,
+    machine: None,
+    lost_since: None,
+    is_stopped: false,
+    proved_machine: None,
+    stopped_while_ready_since: None,
+    was_stopped_while_ready: false,
+};
 
 const fn evidence(controls: ControlResults) -> DeletionEvidence {
     DeletionEvidence {
         controls,
         cluster: ClusterCount { gone: 1, all: 10 },
+        down: ClusterCount { gone: 1, all: 10 },
+        stopped_ready_controls: 0,
+        stopped_ready_nodes: 0,
         lost_ready_nodes: 0,
         record: None,
     }
@@ -249,7 +259,7 @@ fn one_control_that_was_found_before_and_is_not_now_is_enough_to_distrust_the_an
 fn controls_count_by_what_the_cloud_says_of_them_now_and_said_before() {
     let record = |was_found: bool, is_found: bool| {
         let lost_since = (was_found && !is_found).then(Instant::now);
-        Some(InstanceRecord { was_found, machine: None, lost_since })
+        Some(InstanceRecord { was_found, lost_since, ..WAS_FOUND })
     };
     let answers = [
         (InstanceObservation::Running, record(true, true)),
@@ -879,7 +889,7 @@ proptest! {
         for (seen, found, (lost, still_lost, denied), was_found, gone, pause) in steps {
             let controls = ControlResults { found, lost, still_lost };
             let record = was_found.then_some(WAS_FOUND);
-            let evidence = DeletionEvidence { controls, record, lost_ready_nodes: denied, cluster: ClusterCount { gone, all: 3 } };
+            let evidence = DeletionEvidence { controls, record, lost_ready_nodes: denied, cluster: ClusterCount { gone, all: 3 }, ..GOOD };
             let (questions, _) = tracker.plan_queries(&[node.clone()], now);
             let action = if questions.confirmations.is_empty() {
                 if questions.routine.is_empty() { now += secs(pause); continue }

@@ -252,6 +252,7 @@ impl ServiceExplainer {
             ServiceAction::Serve(ServeAction::UpdateBackends) => "update the backends",
             ServiceAction::Serve(ServeAction::CheckDrift(_)) => "compare with the cloud",
             ServiceAction::Serve(ServeAction::RestoreStatus) => "write finalizer and status again",
+            ServiceAction::RemoveCondition => "remove the condition",
             ServiceAction::Delete { .. } => "delete the load balancer",
         };
         ExplainedPlan {

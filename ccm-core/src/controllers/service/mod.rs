@@ -11,6 +11,7 @@
 mod backend_node_cache;
 mod backend_nodes;
 mod concurrency;
+mod condition;
 mod endpoint_slices;
 mod explain;
 pub(crate) mod metrics;
@@ -60,6 +61,9 @@ pub struct ServiceControllerConfig {
     /// The time between two drift checks of a load balancer, plus or minus up to a quarter
     /// (`--load-balancer-verify-period`).
     pub verify_period: Duration,
+    /// True if the Services get our condition (`--service-conditions`). The cache must then keep
+    /// it, see [`ServiceFields::own_condition`].
+    pub conditions: bool,
 }
 
 /// The service controller. Must be created before its caches start, so that it sees every change.

@@ -71,6 +71,18 @@ pub(crate) fn status_patch(
     Some(Patch::Merge(body))
 }
 
+/// Adds an entry of `status.conditions` to a patch that is written anyway, or makes a patch of it
+/// alone. A strategic merge patch changes only this entry; in all other respects it has the effect
+/// of the merge patch.
+pub(crate) fn with_condition(service: &ServiceView, patch: Option<Patch>, entry: Value) -> Patch {
+    let mut body = match patch {
+        Some(Patch::Merge(body)) => body,
+        _ => json!({ "metadata": { "uid": &*service.uid } }),
+    };
+    body["status"]["conditions"] = Value::Array(vec![entry]);
+    Patch::Strategic(body)
+}
+
 fn ingress_value(ingress: &LbIngress) -> Value {
     let mut value = Map::new();
     if let Some(ip) = &ingress.ip {
@@ -108,8 +120,8 @@ pub(crate) enum ReleaseOutcome {
     LoadBalancerNeeded,
 }
 
-/// Removes our finalizer, the status and the annotations `stale` from a Service whose load balancer
-/// is deleted.
+/// Removes our finalizer, the status, our condition and the annotations `stale` from a Service whose
+/// load balancer is deleted.
 pub(crate) async fn release(
     api: &ApiClient,
     fields: &ServiceFields,
@@ -180,6 +192,12 @@ pub(crate) fn release_operations(service: &ServiceView, stale: &[Box<str>]) -> V
         if !service.status.ingress.is_empty() {
             operations
                 .push(PatchOp::Add { path: "/status/loadBalancer".to_owned(), value: json!({}) });
+        }
+        if let Some(condition) = &service.own_condition {
+            let path = format!("/status/conditions/{}", condition.index);
+            let kind = well_known::CONDITION_LOAD_BALANCER_READY;
+            operations
+                .extend([PatchOp::test(format!("{path}/type"), kind), PatchOp::Remove { path }]);
         }
     }
     if !operations.is_empty() {

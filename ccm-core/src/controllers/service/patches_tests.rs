@@ -3,7 +3,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::k8s::Protocol;
+use crate::k8s::{ConditionStatus, OwnCondition, Protocol};
 
 const OURS: &str = well_known::FINALIZER_LOAD_BALANCER;
 
@@ -142,6 +142,41 @@ fn a_release_takes_off_what_is_ours_and_is_nothing_where_nothing_is() {
     ] {
         assert_eq!(paths(&release_operations(&service, &stale)), expected, "{name}");
     }
+}
+
+#[test]
+fn our_condition_is_released_at_its_place_and_only_if_it_is_still_there() {
+    let condition = OwnCondition {
+        index: 1,
+        status: ConditionStatus::True,
+        reason: "LoadBalancerServed".into(),
+        observed_generation: 0,
+    };
+    let served = ServiceView { own_condition: Some(condition.into()), ..service(&[]) };
+    let expected = [
+        r#"test /metadata/uid "u""#,
+        r#"test /metadata/resourceVersion "7""#,
+        r#"test /status/conditions/1/type "service.cloud-controller-manager/LoadBalancerReady""#,
+        "remove /status/conditions/1",
+    ];
+    assert_eq!(paths(&release_operations(&served, &[])), expected);
+    let deleting = ServiceView { deleting: true, ..served };
+    assert_eq!(paths(&release_operations(&deleting, &[])), [""; 0], "it goes as a whole");
+}
+
+#[test]
+fn a_condition_rides_along_with_the_status() {
+    let plain = service(&[OURS]);
+    let status = with_status(plain.clone()).status;
+    let entry = json!({"type": "t"});
+    let with = status_patch(&plain, Some(&status), &BTreeMap::new());
+    let with = with_condition(&plain, with, entry.clone());
+    let ingress = json!([{"ip": "1.2.3.4"}]);
+    let expected = json!({"metadata": {"uid": "u"},
+        "status": {"loadBalancer": {"ingress": ingress}, "conditions": [entry.clone()]}});
+    assert_eq!(with, Patch::Strategic(expected));
+    let alone = json!({"metadata": {"uid": "u"}, "status": {"conditions": [entry.clone()]}});
+    assert_eq!(with_condition(&plain, None, entry), Patch::Strategic(alone));
 }
 
 /// Applies what concerns finalizers as the server does: all or, when a test fails, nothing.

@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use super::condition::WrittenCondition;
 use crate::{
     explain::AttemptRecord,
     k8s::{LbIngress, LbStatus, ServiceFields, ServiceView},
@@ -91,6 +92,12 @@ pub(crate) struct ServiceSyncState {
     pub(crate) backend_kind: Option<BackendKind>,
     /// The digest of the validation errors that an event last reported.
     pub(crate) reported_invalid_digest: Option<Digest>,
+    /// True if the last call of the provider said that another controller serves the Service.
+    pub(crate) implemented_elsewhere: bool,
+    /// What this process last wrote about our condition.
+    pub(crate) written_condition: WrittenCondition,
+    /// The change of our condition that the API server last rejected.
+    pub(crate) rejected_condition: Option<WrittenCondition>,
     /// The spec that the load balancer serves. While the Service is invalid, this spec selects the
     /// backends.
     pub(crate) served_spec: Option<ServedSpec>,
@@ -248,6 +255,8 @@ pub(crate) enum ServiceAction {
     ReportInvalid { errors: Vec<FieldError> },
     /// Apply the desired load balancer.
     Serve(ServeAction),
+    /// Remove our condition from a Service that needs no load balancer and never had our finalizer.
+    RemoveCondition,
     /// Delete the load balancer.
     Delete { follow_up: AfterDelete, start_event: StartEvent },
 }
@@ -298,6 +307,7 @@ impl ServiceAction {
     pub(crate) fn reason(&self, state: &ServiceSyncState) -> &'static str {
         match self {
             Self::Forget | Self::Ignore | Self::Wait { .. } => "",
+            Self::RemoveCondition => "condition is no longer needed",
             Self::ReportInvalid { .. } => "service cannot be served as it is",
             Self::Serve(action) => action.reason(state),
             Self::Delete { follow_up: AfterDelete::RemoveFinalizer, .. } => {
@@ -360,6 +370,10 @@ pub(crate) fn plan(input: PlanInput<'_>) -> ServiceAction {
         // it does.
         ServiceOwnership::Releasing if unconfirmed_write(service, state, now).is_some() => {
             ServiceAction::Wait { until: None }
+        }
+        // The condition goes with the finalizer, if there is one. An invalid Service has none.
+        ServiceOwnership::Releasing if service.own_condition.is_some() && !service.deleting => {
+            ServiceAction::RemoveCondition
         }
         ServiceOwnership::Releasing => ServiceAction::Forget,
         ServiceOwnership::Ours => match input.desired {

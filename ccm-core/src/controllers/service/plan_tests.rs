@@ -3,7 +3,7 @@ use std::num::NonZeroU16;
 use proptest::prelude::*;
 
 use super::*;
-use crate::k8s::{LbPortStatus, Protocol, well_known};
+use crate::k8s::{ConditionStatus, LbPortStatus, OwnCondition, Protocol, well_known};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const WISHED: Digest = Digest(1);
@@ -32,6 +32,25 @@ fn status(ip: &str) -> LbStatus {
     LbStatus {
         ingress: vec![LbIngress { ip: Some(ip.parse().unwrap()), ..LbIngress::default() }],
     }
+}
+
+#[test]
+fn the_condition_of_a_service_that_was_never_served_goes_with_its_type() {
+    let condition = OwnCondition {
+        index: 0,
+        status: ConditionStatus::False,
+        reason: "ServiceInvalid".into(),
+        observed_generation: 0,
+    };
+    let was_invalid =
+        cluster_ip(ServiceView { own_condition: Some(condition.into()), ..service() });
+    assert_eq!(step(&was_invalid, &fresh(), &WISH), ServiceAction::RemoveCondition);
+    assert_eq!(step(&cluster_ip(service()), &fresh(), &WISH), ServiceAction::Forget);
+    let deleted = deleting(was_invalid.clone());
+    assert_eq!(step(&deleted, &fresh(), &WISH), ServiceAction::Forget, "it goes with it");
+    // That of another controller is not ours.
+    let theirs = ServiceSyncState { other_controller: true, ..fresh() };
+    assert_eq!(step(&was_invalid, &theirs, &WISH), ServiceAction::Ignore);
 }
 
 /// A Service that is served, as the API server shows it.
@@ -93,7 +112,7 @@ fn at(
     known: &ServiceSyncState,
     wish: &DesiredState,
 ) -> ServiceAction {
-    let fields = ServiceFields { classes: vec!["ours".into()] };
+    let fields = ServiceFields { classes: vec!["ours".into()], ..ServiceFields::default() };
     plan(PlanInput {
         service,
         state: known,
@@ -667,6 +686,7 @@ fn done(
                 .get_or_insert_with(|| service.as_ref().unwrap().status.clone());
         }
         ServiceAction::Serve(ServeAction::RestoreStatus) => publish(service, &mut known),
+        ServiceAction::RemoveCondition => service.as_mut().unwrap().own_condition = None,
         ServiceAction::Delete { follow_up, .. } => match follow_up {
             AfterDelete::Forget => return None,
             AfterDelete::Requeue => {

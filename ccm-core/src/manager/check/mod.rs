@@ -448,7 +448,10 @@ impl Manager {
             .provider
             .load_balancers()
             .filter(|_| self.is_enabled(names::SERVICE_LB))?;
-        let services = Cache::<ServiceView>::new(ServiceFields { classes: balancers.classes() });
+        let services = Cache::<ServiceView>::new(ServiceFields {
+            classes: balancers.classes(),
+            ..ServiceFields::default()
+        });
         builder.watch("service-cache", &services);
         builder.context.services = Some(Arc::new(services.clone()));
         Some(services)
@@ -505,7 +508,7 @@ impl Manager {
         };
         let mut all = services.list();
         all.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-        let fields = ServiceFields { classes: balancers.classes() };
+        let fields = ServiceFields { classes: balancers.classes(), ..ServiceFields::default() };
         let read: Vec<_> = all
             .iter()
             .filter(|service| fields.is_managed(service))

@@ -103,6 +103,9 @@ pub(crate) struct ObjectMetaProto {
     #[prost(string, tag = "6")]
     #[serde(deserialize_with = "nullable")]
     pub(crate) resource_version: String,
+    #[prost(int64, tag = "7")]
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) generation: i64,
     #[prost(message, optional, tag = "8")]
     pub(crate) creation_timestamp: Option<TimeProto>,
     #[prost(message, optional, tag = "9")]

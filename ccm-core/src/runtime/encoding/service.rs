@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use crate::{
     k8s::{
-        IpFamily, LbIngress, LbPortStatus, LbStatus, Protocol, ServiceFields, ServicePort,
-        ServiceView, SessionAffinity, TrafficPolicy, well_known,
+        ConditionStatus, IpFamily, LbIngress, LbPortStatus, LbStatus, OwnCondition, Protocol,
+        ServiceFields, ServicePort, ServiceView, SessionAffinity, TrafficPolicy, well_known,
     },
     runtime::encoding::{
         decode::{CachedObject, DecodeError, Decoder},
@@ -50,7 +50,8 @@ impl CachedObject for ServiceView {
     }
 
     fn is_relevant(&self) -> bool {
-        self.is_load_balancer || self.has_finalizer()
+        // One that is neither may still have our condition, which is then to be removed.
+        self.is_load_balancer || self.has_finalizer() || self.own_condition.is_some()
     }
 }
 
@@ -153,6 +154,27 @@ struct ClientIpWire {
 struct StatusWire {
     #[prost(message, optional, tag = "1")]
     load_balancer: Option<LoadBalancerStatusWire>,
+    #[prost(message, repeated, tag = "2")]
+    #[serde(deserialize_with = "nullable")]
+    conditions: Vec<ConditionWire>,
+}
+
+/// `meta/v1` Condition.
+#[derive(Clone, PartialEq, Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ConditionWire {
+    #[prost(string, tag = "1")]
+    #[serde(deserialize_with = "nullable")]
+    r#type: String,
+    #[prost(string, tag = "2")]
+    #[serde(deserialize_with = "nullable")]
+    status: String,
+    #[prost(int64, tag = "3")]
+    #[serde(deserialize_with = "nullable")]
+    observed_generation: i64,
+    #[prost(string, tag = "5")]
+    #[serde(deserialize_with = "nullable")]
+    reason: String,
 }
 
 #[derive(Clone, PartialEq, Message, Deserialize)]
@@ -199,18 +221,22 @@ impl ServiceWire {
         let metadata = self.metadata.unwrap_or_default();
         let spec = self.spec.unwrap_or_default();
         let reader = ServiceReader { object: metadata.key::<ServiceView>()?, decoder };
-        let status = self
-            .status
-            .and_then(|s| s.load_balancer)
-            .unwrap_or_default();
-        let view = reader.identity(&metadata, &spec)?;
+        let status = self.status.unwrap_or_default();
+        let identity = reader.identity(&metadata, &spec)?;
+        let own_condition = decoder
+            .fields
+            .own_condition
+            .then(|| own_condition(&status.conditions))
+            .flatten();
+        let view = ServiceView { own_condition, ..identity };
         if !view.is_relevant()
             || view.is_load_balancer && !decoder.fields.claims_class(view.class.as_deref())
         {
             return Ok(view);
         }
         let (labels, annotations) = reader.maps(&metadata)?;
-        reader.complete(ServiceView { labels, annotations, ..view }, spec, status)
+        let view = ServiceView { labels, annotations, generation: metadata.generation, ..view };
+        reader.complete(view, spec, status.load_balancer.unwrap_or_default())
     }
 }
 
@@ -454,6 +480,19 @@ impl ServiceReader<'_> {
             value: value.into(),
         }
     }
+}
+
+fn own_condition(conditions: &[ConditionWire]) -> Option<Box<OwnCondition>> {
+    let index = conditions
+        .iter()
+        .position(|condition| condition.r#type == well_known::CONDITION_LOAD_BALANCER_READY)?;
+    let condition = conditions.get(index)?;
+    Some(Box::new(OwnCondition {
+        index,
+        status: ConditionStatus::from(condition.status.as_str()),
+        reason: condition.reason.as_str().into(),
+        observed_generation: condition.observed_generation,
+    }))
 }
 
 fn boxed_texts(texts: Vec<String>) -> Box<[Box<str>]> {

@@ -36,7 +36,7 @@ pub(super) const BASE: Scenario = Scenario {
     story: |world| Box::pin(join(world, &["a", "b", "c"])),
 };
 
-pub(super) static ALL: [Scenario; 10] = [
+pub(super) static ALL: [Scenario; 12] = [
     BASE,
     Scenario {
         name: "node-leaves",
@@ -50,6 +50,27 @@ pub(super) static ALL: [Scenario; 10] = [
         about: "the instance of one node is shut down, and started again",
         before: Some(|world| Box::pin(join(world, &["a", "b", "c"]))),
         story: |world| Box::pin(stop_and_start(world)),
+        ..BASE
+    },
+    Scenario {
+        name: "node-out-of-service",
+        about: "the instance of one node stays shut down until its volumes move, and is started again",
+        flags: &["--controllers=cloud-node,cloud-node-lifecycle", "--out-of-service-after=60s"],
+        before: Some(|world| Box::pin(join(world, &["a", "b", "c"]))),
+        story: |world| Box::pin(stop_for_long(world)),
+        ..BASE
+    },
+    Scenario {
+        name: "out-of-service-denied",
+        about: "as `cloud-denies`, while nodes that are shut down are to be marked out of service",
+        flags: &[
+            "--controllers=cloud-node,cloud-node-lifecycle",
+            "--node-monitor-period=60s",
+            "--out-of-service-after=60s",
+        ],
+        before: Some(|world| Box::pin(join(world, &["a", "b", "c", "d", "e"]))),
+        between: Some(|world| Box::pin(all_denied(world))),
+        story: |world| Box::pin(denials_end(world)),
         ..BASE
     },
     Scenario {
@@ -135,6 +156,16 @@ pub(super) async fn join(world: &SimulatedCluster, names: &[&str]) -> Result<(),
 async fn stop_and_start(world: &SimulatedCluster) -> Result<(), String> {
     world.power("b", PowerState::Stopped).await?;
     settled(world).await?;
+    world.power("b", PowerState::Running).await
+}
+
+/// The manager sees that the instances run, within a minute, before one is stopped for longer than
+/// the flag says.
+async fn stop_for_long(world: &SimulatedCluster) -> Result<(), String> {
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    world.power("b", PowerState::Stopped).await?;
+    settled(world).await?;
+    tokio::time::sleep(Duration::from_secs(150)).await;
     world.power("b", PowerState::Running).await
 }
 

@@ -288,7 +288,10 @@ async fn create_services(client: &ApiClient) {
 // length: one story, told in order
 async fn services_are_followed(client: &ApiClient) {
     create_services(client).await;
-    let fields = ServiceFields { classes: vec!["example.com/ours".into()] };
+    let fields = ServiceFields {
+        classes: vec!["example.com/ours".into()],
+        ..ServiceFields::default()
+    };
     let options = ReflectorOptions { page_size: 3, ..ReflectorOptions::default() };
     let follower = Follower::<ServiceView>::of(client, fields.clone(), options).await;
     holds_the_services(

@@ -16,6 +16,7 @@ use super::{
     ServiceSync,
 };
 use crate::{
+    explain::Cause,
     k8s::{EndpointSliceView, ServiceView},
     provider::{
         BackendKind, Backends, Digest, FieldError, LbSpec, ServiceInterpretation, SourceRanges,
@@ -89,6 +90,7 @@ impl ServiceController {
         }
         let (backend_kind, digest) = match interpretation {
             ServiceInterpretation::ImplementedElsewhere => {
+                sync.implemented_elsewhere = true;
                 return Ok(InterpretedService::without_load_balancer(
                     DesiredState::ImplementedElsewhere,
                 ));
@@ -126,6 +128,9 @@ impl ServiceController {
         errors: Vec<FieldError>,
         backend_kind: Option<BackendKind>,
     ) -> Result<InterpretedService, ServiceSyncError> {
+        if self.config.conditions {
+            sync.validation_errors = Some(join_errors(&errors));
+        }
         let state = &sync.state;
         let digest = invalid_digest(&errors);
         // Let the plan report the validation errors before the backends are updated.
@@ -174,6 +179,7 @@ impl ServiceController {
             self.select_backends(&sync.key, &backend_kind).await?;
         sync.state.backend_kind = Some(backend_kind);
         sync.backend_fingerprint = Some(fingerprint);
+        sync.backends_cause = backends_cause(&backends);
         let cluster = Arc::from(self.op.cluster_name());
         let spec = LbSpec { cluster, service: service.clone(), sources, backends };
         Ok(DesiredLoadBalancer { service, digest, backend_fingerprint: fingerprint, spec })
@@ -211,5 +217,23 @@ impl ServiceController {
         index
             .for_service(key)
             .ok_or(ServiceSyncError::EndpointSlicesNotListed)
+    }
+}
+
+/// Returns the errors in one line.
+pub(super) fn join_errors(errors: &[FieldError]) -> String {
+    let list: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    list.join("; ")
+}
+
+/// Returns the cause for which no backend serves; `None` if there is one.
+fn backends_cause(backends: &Backends) -> Option<Cause> {
+    match backends {
+        Backends::Nodes(nodes) => nodes.is_empty().then_some(Cause::NoBackendNodes),
+        Backends::Endpoints(slices) => {
+            let mut endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
+            let serves = endpoints.any(|endpoint| endpoint.serving && !endpoint.terminating);
+            (!serves).then_some(Cause::NoEndpoints)
+        }
     }
 }

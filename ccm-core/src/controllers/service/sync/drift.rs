@@ -32,8 +32,14 @@ impl ServiceController {
             .plan(self.op_for_service(sync), &desired.spec)
             .await?
         {
-            Ok(changes) => changes,
-            Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => Vec::new(),
+            Ok(changes) => {
+                sync.state.implemented_elsewhere = false;
+                changes
+            }
+            Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => {
+                sync.state.implemented_elsewhere = true;
+                Vec::new()
+            }
             // The provider does not support comparisons. `ensure` is idempotent and does as well.
             Err(error) if error.kind() == ErrorKind::NotImplemented => {
                 return self

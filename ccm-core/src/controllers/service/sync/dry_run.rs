@@ -194,9 +194,10 @@ impl ServiceController {
             return Ok(Vec::new());
         };
         match action {
-            ServiceAction::Forget | ServiceAction::Ignore | ServiceAction::Wait { .. } => {
-                Ok(Vec::new())
-            }
+            ServiceAction::Forget
+            | ServiceAction::Ignore
+            | ServiceAction::RemoveCondition
+            | ServiceAction::Wait { .. } => Ok(Vec::new()),
             ServiceAction::ReportInvalid { errors } => Ok(invalid_differences(service, &errors)),
             ServiceAction::Delete { follow_up, .. } => {
                 self.deletion_differences(&sync, service, follow_up)

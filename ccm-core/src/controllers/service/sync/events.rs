@@ -10,7 +10,9 @@ use super::{
         plan::{ReportedFailure, invalid_digest},
         sync_error::{ServiceOperation, ServiceSyncError},
     },
-    DeferralScope, DesiredLoadBalancer, ServiceSync, SyncResult, service_ref,
+    DeferralScope, DesiredLoadBalancer, ServiceSync, SyncResult,
+    desired::join_errors,
+    service_ref,
 };
 use crate::{
     explain::Cause,
@@ -55,10 +57,9 @@ impl ServiceController {
     ) -> SyncResult {
         sync.state.reported_invalid_digest = Some(invalid_digest(errors));
         if let Some(service) = &sync.service {
-            let list: Vec<String> = errors.iter().map(ToString::to_string).collect();
             let note = format!(
                 "Error syncing load balancer: failed to ensure load balancer: {}",
-                list.join("; ")
+                join_errors(errors)
             );
             tracing::warn!(service = %sync.key, error = note, "service is invalid");
             let note = Cause::ServiceInvalid.with_next_step(&note);

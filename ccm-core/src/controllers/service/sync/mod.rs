@@ -1,5 +1,6 @@
 //! One sync of one Service: observe, plan, apply.
 
+mod condition;
 mod delete;
 mod desired;
 mod drift;
@@ -14,6 +15,7 @@ use std::{sync::Arc, time::Duration};
 use self::desired::{DesiredLoadBalancer, InterpretedService};
 use super::{
     ServiceController,
+    condition::ConditionChange,
     metrics::{ServiceOutcome, SyncKind},
     plan::{
         DeferredBackends, DeferredGoal, LastApplied, PlanInput, ServeAction, ServedSpec,
@@ -25,6 +27,7 @@ use super::{
 use crate::{
     config::controller_names as names,
     error::caught,
+    explain::Cause,
     k8s::ServiceView,
     provider::{BackendKind, ErrorKind, LbOutcome, Op, Progress},
     runtime::events::ObjectRef,
@@ -66,6 +69,14 @@ struct ServiceSync {
     backend_fingerprint: Option<u64>,
     /// True if `ensure` failed and the existing load balancer gets the desired backends separately.
     keeps_serving_old_spec: bool,
+    /// True if the provider gives the Service to another controller by its annotations.
+    implemented_elsewhere: bool,
+    /// What is wrong with the Service, if it is invalid.
+    validation_errors: Option<String>,
+    /// The cause for which no backend serves, if there is none.
+    backends_cause: Option<Cause>,
+    /// The change of our condition that is written together with the status.
+    condition_change: Option<ConditionChange>,
     kind: SyncKind,
     /// The reason for the action, recorded with each change in the cloud.
     reason: &'static str,
@@ -91,6 +102,7 @@ impl ServiceController {
         let mut sync = ServiceSync::new(key, self.services.get(key), state);
         let measured_sync = async move {
             let sync_result = self.reconcile_or_handle_error(&mut sync).await;
+            let sync_result = self.publish_condition(&mut sync, sync_result).await;
             (sync.reconcile_outcome, (sync.state, sync_result))
         };
         self.ctx
@@ -181,6 +193,7 @@ impl ServiceController {
                 Ok(SyncResult::RequeueAt { at: until, resets_failures: !is_deferred })
             }
             ServiceAction::ReportInvalid { errors } => Ok(self.report_invalid(sync, &errors)),
+            ServiceAction::RemoveCondition => Ok(self.remove_condition(sync).await),
             ServiceAction::Delete { follow_up, start_event } => {
                 self.delete_load_balancer(sync, follow_up, start_event)
                     .await
@@ -232,7 +245,10 @@ impl ServiceController {
         if is_in_sync {
             self.mark_in_sync(sync, desired);
         }
-        // Publish the status and the annotations.
+        sync.state.implemented_elsewhere = result
+            .as_ref()
+            .is_err_and(|error| error.kind() == ErrorKind::ImplementedElsewhere);
+        // Publish the status, the annotations, and our condition with them.
         if let Some(status) = &status {
             sync.state.desired_status = Some(status.clone());
         }
@@ -241,6 +257,7 @@ impl ServiceController {
             Some(service) => service.clone(),
             None => desired.service.clone(),
         };
+        self.plan_condition_of_outcome(sync, &service, &result);
         let published = self
             .publish_status(sync, &service, status.as_ref(), &annotations)
             .await;
@@ -333,6 +350,10 @@ impl ServiceSync {
             goal: None,
             backend_fingerprint: None,
             keeps_serving_old_spec: false,
+            implemented_elsewhere: false,
+            validation_errors: None,
+            backends_cause: None,
+            condition_change: None,
             kind: SyncKind::Ensure,
             reason: "",
             reconcile_outcome: Reconciled::Done,

@@ -105,12 +105,17 @@ impl ServiceController {
         // twice.
         let unconfirmed = with_unconfirmed_write(service, &sync.state, self.now());
         let current = unconfirmed.as_ref().unwrap_or(service);
-        let Some(patch) = patches::status_patch(current, status, annotations) else {
+        let Some(mut patch) = patches::status_patch(current, status, annotations) else {
             self.ctx
                 .controller_metrics
                 .count_skipped_write(SkippedWrite::ServiceStatus);
             return Ok(());
         };
+        let condition_change = sync.condition_change.take();
+        if let Some(change) = &condition_change {
+            let entry = change.patch(service, sync.state.written_condition, self.ctx.clock.now());
+            patch = patches::with_condition(service, Some(patch), entry);
+        }
         let result = self
             .ctx
             .api
@@ -124,6 +129,9 @@ impl ServiceController {
             Err(error) => return Err(ServiceSyncError::api(ServiceOperation::Publish, error)),
         };
         // Remember what was written until the cache shows it.
+        if let Some(change) = condition_change {
+            sync.state.written_condition = change.written();
+        }
         sync.state.last_write = self.last_write(&patched.resource_version);
         if unconfirmed.is_none() {
             sync.state.unconfirmed = UnconfirmedWrites::default();

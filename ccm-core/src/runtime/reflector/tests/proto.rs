@@ -60,6 +60,7 @@ pub(crate) fn node(object: &Value) -> NodeProto {
             namespace: String::new(),
             uid: text(&meta["uid"]),
             resource_version: text(&meta["resourceVersion"]),
+            generation: 0,
             creation_timestamp: time(&meta["creationTimestamp"]),
             deletion_timestamp: time(&meta["deletionTimestamp"]),
             labels: entries(&meta["labels"]),

@@ -13,14 +13,17 @@ use super::{
 use crate::{
     error::chain,
     k8s::{
-        IpFamily, LbIngress, LbPortStatus, LbStatus, Protocol, ServiceFields, ServicePort,
-        ServiceView, SessionAffinity, TrafficPolicy, well_known,
+        ConditionStatus, IpFamily, LbIngress, LbPortStatus, LbStatus, OwnCondition, Protocol,
+        ServiceFields, ServicePort, ServiceView, SessionAffinity, TrafficPolicy, well_known,
     },
     runtime::encoding::{CachedObject, Decoder, Encoding, decode::DecodeError},
 };
 
 pub(super) fn decoder() -> Decoder<ServiceView> {
-    Decoder::new(ServiceFields { classes: vec!["example.com/lb".into()] })
+    Decoder::new(ServiceFields {
+        classes: vec!["example.com/lb".into()],
+        ..ServiceFields::default()
+    })
 }
 
 /// Reads a Service in both encodings, which must give the same.
@@ -132,6 +135,7 @@ fn what_upstream_writes_is_read_in_both_encodings() {
                 }],
             }],
         },
+        generation: 3,
         ..ServiceView::named("shop", "web")
     };
     let [json, proto] =
@@ -271,6 +275,46 @@ fn what_says_nothing_about_access_is_left_out() {
         ..view()
     };
     assert_eq!(read(&strange).unwrap(), want);
+}
+
+#[test]
+fn our_condition_is_read_only_where_it_is_asked_for() {
+    let object = balancer(|s| {
+        s["metadata"]["generation"] = json!(3);
+        s["status"] = json!({"conditions": [
+            {"type": "Other", "status": "False", "reason": "No"},
+            {"type": well_known::CONDITION_LOAD_BALANCER_READY, "status": "True",
+             "reason": "LoadBalancerServed", "observedGeneration": 2},
+        ]});
+    });
+    assert_eq!(read(&object).unwrap().own_condition, None);
+    let fields = ServiceFields { own_condition: true, ..decoder().fields };
+    let decoder = Decoder::<ServiceView>::new(fields);
+    let expected = OwnCondition {
+        index: 1,
+        status: ConditionStatus::True,
+        reason: "LoadBalancerServed".into(),
+        observed_generation: 2,
+    };
+    for (encoding, bytes) in [
+        (Encoding::Json, object.to_string().into_bytes()),
+        (Encoding::Protobuf, proto::envelope(&object)),
+    ] {
+        let read = decoder.object(encoding, &bytes.into()).unwrap();
+        assert_eq!((read.own_condition, read.generation), (Some(expected.clone().into()), 3));
+    }
+    // A Service that is no load balancer any more is kept until the condition is removed.
+    let mut other = object.clone();
+    other["spec"]["type"] = json!("ClusterIP");
+    other["metadata"]["finalizers"] = json!([]);
+    let bytes = other.to_string();
+    assert!(
+        decoder
+            .object(Encoding::Json, &bytes.into())
+            .unwrap()
+            .is_relevant()
+    );
+    assert!(!read(&other).unwrap().is_relevant());
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::{
 
 const LIFECYCLE: [&str; 1] = ["--controllers=cloud-node-lifecycle"];
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 pub(super) fn situations() -> Vec<Situation> {
     let mut all = initialisation();
@@ -84,7 +85,15 @@ fn after_initialisation() -> Vec<Situation> {
         "nobody ever initialised the node" => Node("a"), None,
             [NeverInitialised], never_initialised();
         "the shutdown taint is left over" => Node("a"), None,
-            [ShutdownTaintNotNeeded], left_over_taint();
+            [ShutdownTaintNotNeeded],
+            left_over_taint(json!({"key": SHUTDOWN, "effect": "NoSchedule"}));
+        "the node is marked out of service" => Node("a"), Some("NodeOutOfService"),
+            [OutOfService], shut_down_for_long(Ready::Unknown);
+        "the cloud says that a machine is off whose kubelet reports" => Node("a"),
+            Some("OutOfServiceRefused"), [OutOfServiceDoubted], shut_down_for_long(Ready::False);
+        "the out-of-service taint is left over" => Node("a"), None,
+            [OutOfServiceTaintNotNeeded],
+            left_over_taint(json!({"key": OUT_OF_SERVICE, "value": "cloud-controller-manager", "effect": "NoExecute"}));
         "the Node is being deleted" => Node("a"), None,
             [NodeBeingDeleted], deleting();
         "others have tainted the node" => Node("a"), None,
@@ -271,14 +280,26 @@ async fn never_initialised() -> Arranged {
     Arranged { cluster, ccm }
 }
 
+async fn shut_down_for_long(ready: Ready) -> Arranged {
+    let cluster = TestCluster::provisioned();
+    cluster.kubelets.register(initialized("a")).await.unwrap();
+    let ccm = cluster.start(&["--out-of-service-after=5m"]);
+    tokio::time::sleep(secs(10)).await;
+    let id = "mock://r1/a";
+    cluster.put_instance("a", json!({"powerState": "stopped", "providerID": id}));
+    cluster.kubelets.set_ready("a", ready).await.unwrap();
+    tokio::time::sleep(secs(600)).await;
+    Arranged { cluster, ccm }
+}
+
 /// The node became Ready a moment ago, and its next pass is not due.
-async fn left_over_taint() -> Arranged {
+async fn left_over_taint(taint: serde_json::Value) -> Arranged {
     let cluster = TestCluster::provisioned();
     let ccm = cluster.start(&["--controllers=cloud-node-lifecycle", "--node-monitor-period=300s"]);
     cluster.kubelets.register(initialized("a")).await.unwrap();
     tokio::time::sleep(secs(400)).await;
     cluster.edit("a", |node| {
-        node["spec"]["taints"] = json!([{"key": SHUTDOWN, "effect": "NoSchedule"}]);
+        node["spec"]["taints"] = json!([taint]);
     });
     tokio::time::sleep(secs(1)).await;
     Arranged { cluster, ccm }
