@@ -1,6 +1,6 @@
 //! Observes cluster and cloud for the subcommand `check`, which changes nothing.
 
-mod requests;
+pub(super) mod requests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -154,7 +154,7 @@ impl Manager {
 
     /// Asks for all permissions. Returns whether the caches can be filled, or `None` if the
     /// permissions cannot be found out.
-    async fn check_permissions(
+    pub(super) async fn check_permissions(
         &self,
         api: &ApiClient,
         running: &BTreeSet<&'static str>,
@@ -202,7 +202,7 @@ impl Manager {
     }
 
     /// Creates the context of the provider's own checks, which change nothing.
-    fn check_op(&self, limit: Instant, stop: &CancellationToken) -> Op {
+    pub(super) fn check_op(&self, limit: Instant, stop: &CancellationToken) -> Op {
         let gate = WriteGate::always_closed();
         Op::new(&*self.config.generic.cluster_name, stop.child_token(), gate)
             .with_deadline(limit.checked_sub(PROVIDER_RESERVE).unwrap_or(limit))
@@ -238,14 +238,14 @@ impl Manager {
     }
 
     /// Returns the names of the Leases by which this process elects leaders.
-    fn lease_names(&self) -> Vec<String> {
+    pub(super) fn lease_names(&self) -> Vec<String> {
         let mut names = vec![self.config.leader_election.resource_name.clone()];
         names.extend(self.migration.iter().map(|m| m.leader_name.clone()));
         names
     }
 
     /// Creates a client for reviews, which no write gate stops: they change nothing.
-    fn check_client(&self) -> Result<ApiClient, ManagerError> {
+    pub(super) fn check_client(&self) -> Result<ApiClient, ManagerError> {
         let metrics = ApiMetrics::register(&Registry::new())?;
         let agent = config::kubeconfig::user_agent(&self.product, "check");
         let options = ApiClientOptions::new(agent, &*self.host, metrics, WriteGate::always_open());
@@ -253,7 +253,7 @@ impl Manager {
     }
 
     /// Returns the enabled controllers, and for each that cannot run, the reason.
-    fn controllers_to_check(&self) -> Vec<(&'static str, Result<(), ClusterFinding>)> {
+    pub(super) fn controllers_to_check(&self) -> Vec<(&'static str, Result<(), ClusterFinding>)> {
         let Self { config, provider, .. } = self;
         let require = |is_met: bool, otherwise| if is_met { Ok(()) } else { Err(otherwise) };
         let instances =
@@ -514,9 +514,13 @@ const ACCOUNTS: [(&str, &str); 5] = [
 
 /// The findings so far, which survive when the checks are cut short.
 #[derive(Debug, Default)]
-struct Report(Mutex<CheckReport>);
+pub(super) struct Report(Mutex<CheckReport>);
 
 impl Report {
+    pub(super) fn into_findings(self) -> Vec<Finding> {
+        self.0.into_inner().findings
+    }
+
     fn add(&self, finding: Finding) {
         self.0.lock().findings.push(finding);
     }
