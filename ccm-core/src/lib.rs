@@ -7,6 +7,7 @@
 //! - [`provider`]: the traits that a cloud provider implements, their types and errors;
 //! - [`k8s`]: Kubernetes names and the reduced object types that are cached;
 //! - [`runtime`]: caches, queues, leader election, events;
+//! - [`adoption`]: the adoption report of shadow mode;
 //! - [`check`]: the report of the subcommand `check`;
 //! - [`explain`]: why a Node or a Service is as it is, and what to do;
 //! - [`redact`]: removes credentials from text of other programs;
@@ -14,6 +15,7 @@
 
 #![deny(missing_docs)]
 
+pub mod adoption;
 pub mod app;
 pub mod check;
 pub mod config;

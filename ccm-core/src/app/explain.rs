@@ -267,7 +267,7 @@ where
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
     // A difference is explained although it may not last.
-    config.shadow = ShadowConfig { enabled: false, once: true, settle: Duration::ZERO };
+    config.shadow = ShadowConfig { once: true, ..ShadowConfig::default() };
     let build = tokio::time::timeout_at(limit, build(config.clone()));
     let provider = match stop.run_until_cancelled(build).await {
         Some(Ok(provider)) => provider?,

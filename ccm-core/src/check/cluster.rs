@@ -115,11 +115,12 @@ fn causes(failed: &[(&NodeView, &CloudError)]) -> String {
             continue;
         };
         let is_same = causes.len() == 1 && others.iter().all(|(_, other)| other == text);
-        texts += &match others.len() {
+        let part = match others.len() {
             _ if is_same => format!(": {text}"),
             0 => format!("; of {first}: {text}"),
             more => format!("; of {first} and {more} more: {text}"),
         };
+        texts.push_str(&part);
     }
     match causes.len().saturating_sub(SHOWN) {
         0 => texts,

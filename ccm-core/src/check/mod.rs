@@ -9,6 +9,7 @@ pub(crate) mod permissions;
 pub mod reference;
 pub(crate) mod services;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 pub use self::kinds::ClusterFinding;
@@ -56,21 +57,11 @@ impl CheckReport {
     /// Formats the report as JSON. The schema is documented in `docs/reference/check.md`; fields are
     /// only added.
     pub fn json(&self) -> Value {
-        let finding = |finding: &Finding| {
-            json!({
-                "finding": finding.name,
-                "area": finding.area.to_string(),
-                "severity": finding.severity.to_string(),
-                "object": finding.object,
-                "message": finding.message,
-                "consequence": finding.consequence,
-                "advice": finding.advice,
-            })
-        };
+        let findings: Vec<FindingRow> = self.findings.iter().map(FindingRow::from).collect();
         json!({
             "errors": self.count(Severity::Error),
             "warnings": self.count(Severity::Warning),
-            "findings": self.findings.iter().map(finding).collect::<Vec<_>>(),
+            "findings": findings,
         })
     }
 
@@ -79,6 +70,39 @@ impl CheckReport {
             .iter()
             .filter(|finding| finding.severity == severity)
             .count()
+    }
+}
+
+/// A finding in its JSON form.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FindingRow {
+    /// The name of its kind. Empty if all is well.
+    pub finding: &'static str,
+    /// The subject of the check.
+    pub area: String,
+    /// `ok`, `warning` or `error`.
+    pub severity: String,
+    /// The object that it is about. May be empty.
+    pub object: String,
+    /// What was found.
+    pub message: String,
+    /// What follows from it. Empty if nothing does.
+    pub consequence: String,
+    /// What to do about it. Empty if nothing is to be done.
+    pub advice: String,
+}
+
+impl From<&Finding> for FindingRow {
+    fn from(finding: &Finding) -> Self {
+        Self {
+            finding: finding.name,
+            area: finding.area.to_string(),
+            severity: finding.severity.to_string(),
+            object: finding.object.clone(),
+            message: finding.message.clone(),
+            consequence: finding.consequence.clone(),
+            advice: finding.advice.clone(),
+        }
     }
 }
 

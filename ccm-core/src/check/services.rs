@@ -50,6 +50,12 @@ pub(crate) fn check_finalizers(
         .collect()
 }
 
+/// Returns true if a finding is about the finalizer of a manager of another class.
+pub(crate) fn is_of_other_class(finding: &Finding) -> bool {
+    let kind = &ClusterFinding::TABLE[ClusterFinding::FinalizerOfOtherClass as usize];
+    finding.name == kind.name
+}
+
 fn check_finalizer(service: &ServiceView, fields: &ServiceFields) -> Option<Finding> {
     let (key, finalizer) = (service.key(), well_known::FINALIZER_LOAD_BALANCER);
     let class = service.class.as_deref();

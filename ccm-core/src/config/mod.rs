@@ -33,6 +33,7 @@ pub mod kubeconfig;
 pub mod leader_migration;
 pub(crate) mod logging;
 mod pod_networks;
+mod shadow;
 mod types;
 mod validate;
 mod value;
@@ -49,6 +50,7 @@ pub use feature_gates::FeatureGates;
 pub use flags::Flag;
 pub use logging::{Format, LoggingConfig, ModuleVerbosity, StreamOptions, parse_vmodule};
 pub use pod_networks::{InvalidBlocks, NodeIpamOptions, PodNetwork};
+pub use shadow::{ReportFormat, ShadowConfig};
 pub use types::*;
 
 /// The program that parses the flags.

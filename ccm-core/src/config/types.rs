@@ -11,7 +11,7 @@ use ipnet::IpNet;
 
 use super::client_feature_gates::ClientFeatureGates;
 use super::feature_gates::FeatureGates;
-use super::{NodeIpamOptions, logging::LoggingConfig};
+use super::{NodeIpamOptions, ReportFormat, ShadowConfig, logging::LoggingConfig};
 use crate::config::controller_names::ControllerSelection;
 
 /// The checked values of the whole command line. No file was opened, no name resolved, and no
@@ -175,24 +175,6 @@ pub struct OrphansConfig {
     /// `--orphan-minimum-age`: minimum age of an orphan to be deleted, by its creation time in the
     /// cloud, or otherwise by how long this process has observed it.
     pub minimum_age: Duration,
-}
-
-/// Shadow mode: comparing without changing anything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ShadowConfig {
-    /// `--shadow`. Use [`is_on`](Self::is_on) to learn whether shadow mode is on.
-    pub enabled: bool,
-    /// Shadow mode in which the process ends when everything was compared.
-    pub once: bool,
-    /// The time for which a difference must persist before it is shown.
-    pub settle: Duration,
-}
-
-impl ShadowConfig {
-    /// Returns true if shadow mode is on, so that nothing is changed.
-    pub fn is_on(&self) -> bool {
-        self.enabled || self.once
-    }
 }
 
 /// The cloud, the cluster, and which controllers run.
@@ -582,6 +564,12 @@ macro_rules! setting {
 }
 
 setting!(DeletionSafety, "strict" => DeletionSafety::Strict, "upstream" => DeletionSafety::Upstream);
+setting!(
+    ReportFormat,
+    "none" => ReportFormat::None,
+    "markdown" => ReportFormat::Markdown,
+    "json" => ReportFormat::Json,
+);
 setting!(
     TlsVersion,
     "" => TlsVersion::Default,

@@ -10,10 +10,11 @@ use ipnet::IpNet;
 
 use super::logging;
 use super::types::{
-    Config, DEFAULT_SERVICE_WORKERS, LeaderElectionConfig, OrphansConfig, ResourceLock,
+    Config, DEFAULT_SERVICE_WORKERS, FlagEnum, LeaderElectionConfig, OrphansConfig, ResourceLock,
 };
 use super::{
-    ConfigError, ConfigErrors, ControllerSelection, FeatureGates, Product, duration, feature_gates,
+    ConfigError, ConfigErrors, ControllerSelection, FeatureGates, Product, ReportFormat,
+    ShadowConfig, duration, feature_gates,
 };
 use crate::config::kubeconfig;
 
@@ -37,6 +38,7 @@ pub(super) fn check(
     node_ipam::check(config, &mut errors);
     check_concurrency(config, used, &mut errors);
     check_orphans(config, &mut errors);
+    check_report(config, &mut errors);
     check_leader_election(config, &mut errors);
     check_client(config, &mut errors);
     check_serving(config, &mut errors);
@@ -157,6 +159,15 @@ fn check_orphans(config: &Config, errors: &mut Vec<ConfigError>) {
     if *collect && report_period.is_zero() {
         let reason = "orphans are not looked for: set --orphan-report-period, too";
         errors.push(rejected("collect-orphans", collect, reason));
+    }
+}
+
+/// Only a comparison that ends has a report.
+fn check_report(config: &Config, errors: &mut Vec<ConfigError>) {
+    let ShadowConfig { once, report, .. } = &config.shadow;
+    if *report != ReportFormat::None && !once {
+        let reason = "only works with --shadow-once, because the report is printed at its end";
+        errors.push(rejected("report", &report.text(), reason));
     }
 }
 

@@ -22,5 +22,6 @@ pub(super) fn node_difference(
         current: Some(current.to_owned()),
         desired: desired.to_owned(),
         why: reason.to_owned(),
+        defect: None,
     }
 }

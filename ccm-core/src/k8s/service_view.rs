@@ -27,6 +27,8 @@ pub struct ServiceView {
     pub created: Timestamp,
     /// True if `metadata.deletionTimestamp` is set.
     pub deleting: bool,
+    /// `metadata.deletionTimestamp`: the time at which the deletion was requested.
+    pub deletion_requested: Option<Timestamp>,
     /// All labels.
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
     /// Annotations, as written: all except `kubectl.kubernetes.io/last-applied-configuration`, a
@@ -94,6 +96,7 @@ impl ServiceView {
             resource_version: Box::default(),
             created: Timestamp::UNIX_EPOCH,
             deleting: false,
+            deletion_requested: None,
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
             finalizers: Box::default(),

@@ -5,6 +5,7 @@
 //! to the cloud. A standby reads its Lease every half retry period,
 //! and checks the users of its own HTTPS server.
 
+mod adoption;
 mod check;
 mod election;
 mod explain;
@@ -210,6 +211,9 @@ pub enum ManagerError {
     /// The process was stopped before the checks of the subcommand `check` ended.
     #[error("stopped before everything was checked")]
     CheckStopped,
+    /// The adoption report could not be written.
+    #[error("could not write the adoption report")]
+    Report(#[source] std::io::Error),
     /// A task failed, or ended although it should run as long as the process.
     #[error(transparent)]
     Task(#[from] TaskError),

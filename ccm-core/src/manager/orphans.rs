@@ -50,13 +50,18 @@ impl ControllerBuilder<'_> {
         lock: ControllerLock,
     ) -> Result<(), ManagerError> {
         let settings = self.manager.config.orphans.clone();
-        if settings.report_period.is_zero()
-            || ctx.provider.inventory().is_none()
-            || !matches!(self.mode, RunMode::Lead)
-        {
+        if ctx.provider.inventory().is_none() {
             return Ok(());
         }
         let scanner = self.orphan_scanner(ctx, services, fields, lock);
+        if let RunMode::DryRun { .. } = self.mode {
+            // The adoption report scans once.
+            self.orphans = Some(scanner);
+            return Ok(());
+        }
+        if settings.report_period.is_zero() {
+            return Ok(());
+        }
         let controller = OrphanController::new(scanner, settings, &ctx.metrics, ctx.clock.clone())?;
         self.add(lock, "orphans", controller.run(self.stop.clone()));
         Ok(())

@@ -77,6 +77,24 @@ fn totals(families: &[MetricFamily]) -> Totals {
     totals
 }
 
+/// Returns the operations that were called, the number of calls of each, and the number of objects
+/// in these calls for operations with batches.
+pub(super) fn cloud_calls(families: &[MetricFamily]) -> Vec<(String, f64, Option<f64>)> {
+    let mut objects = BTreeMap::new();
+    for metric in metrics(families, "ccm_cloud_batch_size") {
+        let sum = metric.get_histogram().get_sample_sum();
+        objects.insert(label(metric, "operation"), sum);
+    }
+    totals(families)
+        .into_iter()
+        .filter(|(_, counts)| counts.calls > 0.0)
+        .map(|(operation, counts)| {
+            let objects = objects.get(&operation).copied();
+            (operation, counts.calls, objects)
+        })
+        .collect()
+}
+
 /// Reads the state of the work queues.
 pub(super) fn queues(families: &[MetricFamily]) -> Vec<QueueRow> {
     let gauges = |family: &str| -> BTreeMap<String, f64> {
@@ -155,6 +173,25 @@ mod tests {
         let third = history.update(&registry.gather());
         assert_eq!(third.seconds, Some(270));
         assert_eq!(third.rows[0].recent, counts(0.0, 0.0, 0.0));
+    }
+
+    #[test]
+    fn calls_are_read_with_their_objects() {
+        let registry = Registry::new();
+        let metrics = CloudMetrics::register(&registry).unwrap();
+        let batch = |size| {
+            metrics.observe_batch("describe_instances", size, Duration::ZERO, None);
+        };
+        batch(3);
+        batch(4);
+        metrics.observe("plan_load_balancer", Duration::ZERO, None);
+        assert_eq!(
+            cloud_calls(&registry.gather()),
+            [
+                ("describe_instances".to_owned(), 2.0, Some(7.0)),
+                ("plan_load_balancer".to_owned(), 1.0, None),
+            ]
+        );
     }
 
     #[tokio::test(start_paused = true)]

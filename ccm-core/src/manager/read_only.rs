@@ -8,8 +8,10 @@ use kube::client::Body;
 use crate::manager::ClientFactory;
 
 /// The paths of `POST` requests that change nothing, which are reviews of users and permissions.
-const REVIEW_PATHS: [&str; 2] = [
+const REVIEW_PATHS: [&str; 4] = [
+    "/apis/authentication.k8s.io/v1/selfsubjectreviews",
     "/apis/authentication.k8s.io/v1/tokenreviews",
+    "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
     "/apis/authorization.k8s.io/v1/subjectaccessreviews",
 ];
 
@@ -61,6 +63,9 @@ mod tests {
             (Method::HEAD, "/api", true),
             (Method::POST, "/apis/authentication.k8s.io/v1/tokenreviews", true),
             (Method::POST, "/apis/authorization.k8s.io/v1/subjectaccessreviews", true),
+            (Method::POST, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", true),
+            (Method::POST, "/apis/authentication.k8s.io/v1/selfsubjectreviews", true),
+            (Method::POST, "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", false),
             (Method::POST, "/api/v1/namespaces/default/events", false),
             (Method::POST, "/api/v1/namespaces/kube-system/serviceaccounts/ccm/token", false),
             (Method::PUT, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/ccm", false),

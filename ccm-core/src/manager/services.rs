@@ -39,6 +39,7 @@ impl ControllerBuilder<'_> {
             RunMode::DryRun { .. } => self.watch("service-cache", &services),
         }
         self.context.services = Some(Arc::new(services.clone()));
+        self.services = Some(services.clone());
         let slices = if balancers.supports_endpoint_backends() {
             let cache = Cache::<EndpointSliceView>::new(());
             self.watch_optional("endpoint-slice-cache", &cache);

@@ -22,11 +22,11 @@ use crate::{
     config::{self, leader_migration::ControllerLock},
     controllers::{
         ControllerContext, node::NodeController, node_ipam::NodeIpamController,
-        node_lifecycle::NodeLifecycleController, route::RouteController,
-        service::ServiceController,
+        node_lifecycle::NodeLifecycleController, orphans::scanner::OrphanScanner,
+        route::RouteController, service::ServiceController,
     },
     explain::Explainer,
-    k8s::{NodeView, well_known},
+    k8s::{NodeView, ServiceView, well_known},
     provider::{Op, ProviderContext, call_metrics::CloudMetrics},
     runtime::{
         api::{ApiClient, ApiClientOptions, WritesInFlight},
@@ -115,6 +115,10 @@ pub(super) struct ControllerBuilder<'a> {
     pub(super) controllers: Vec<(ControllerLock, NamedTask)>,
     /// The dry runs of the controllers, in shadow mode.
     pub(super) dry_runs: Vec<Box<dyn DryRun>>,
+    /// The cache of Services, if the service controller was added.
+    pub(super) services: Option<Cache<ServiceView>>,
+    /// The scanner for orphans, in shadow mode.
+    pub(super) orphans: Option<OrphanScanner>,
     /// What explains objects, by the name of the controller.
     pub(super) explainers: Vec<(&'static str, Arc<dyn Explainer>)>,
     pub(super) mode: RunMode,
@@ -164,6 +168,8 @@ impl<'a> ControllerBuilder<'a> {
             caches: Caches { metrics: telemetry.caches.clone(), filling: Vec::new() },
             controllers: Vec::new(),
             dry_runs: Vec::new(),
+            services: None,
+            orphans: None,
             explainers: Vec::new(),
             mode,
             context,

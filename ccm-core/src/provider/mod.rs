@@ -340,8 +340,9 @@ pub trait CloudProvider: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Finds out for the subcommand `check` what is wrong in the cloud, beyond what the framework
-    /// checks itself. The default is nothing, and a provider works without it.
+    /// Finds out for the subcommand `check`, and for the adoption report of shadow mode, what is
+    /// wrong in the cloud, beyond what the framework checks itself. The default is nothing, and a
+    /// provider works without it.
     ///
     /// Called once, after [`start`](Self::start), whether or not that succeeded. The write gate of
     /// `op` never opens, so only reads reach the cloud. Read as much as a person would look at, and

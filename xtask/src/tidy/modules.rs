@@ -18,13 +18,14 @@ use super::{
 
 /// The top-level modules of the framework, from the lowest floor to the highest. A module uses its
 /// own floor and lower ones.
-const FLOORS: [&[&str]; 9] = [
+const FLOORS: [&[&str]; 10] = [
     &["error", "k8s", "percent", "redact", "write_gate"],
     &["config"],
     &["telemetry"],
     &["provider"],
     &["runtime"],
     &["check", "controllers", "explain"],
+    &["adoption"],
     &["manager"],
     &["app"],
     &["fuzz"],

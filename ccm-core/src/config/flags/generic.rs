@@ -3,7 +3,7 @@
 use super::Group::{Debugging, Misc, Shadow};
 use super::{Flag, generic};
 use crate::config::value::FlagTarget::{
-    Bool, Duration, Float, Int, List, Networks, Path, Switches, Text,
+    Bool, Choice, Duration, Float, Int, List, Networks, Path, Switches, Text,
 };
 
 /// The cluster, the client, debugging.
@@ -150,6 +150,13 @@ pub(super) static SHADOW: &[Flag] = &[
         Duration(|c| &mut c.shadow.settle),
         "30s",
         "How long a difference must persist before it is reported, so that changes that the leader is about to make are not.",
+    ),
+    Flag::new(
+        "report",
+        Shadow,
+        Choice(|c| &mut c.shadow.report),
+        "none",
+        "With --shadow-once, print an adoption report instead of lines: `markdown` to attach it to a change request, `json` for programs. `none` prints the lines.",
     ),
 ];
 

@@ -79,6 +79,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("permit-address-sharing", "false"),
     ("permit-port-sharing", "false"),
     ("profiling", "true"),
+    ("report", "none"),
     ("requestheader-allowed-names", ""),
     ("requestheader-client-ca-file", ""),
     ("requestheader-extra-headers-prefix", "x-remote-extra-"),
@@ -239,6 +240,7 @@ const IN_COMPANY: &[&str] = &[
     "log-json-split-stream",
     "log-text-info-buffer-size",
     "log-text-split-stream",
+    "report",
     "tls-cert-file",
     "tls-private-key-file",
     "webhook-tls-cert-file",
@@ -318,6 +320,15 @@ fn a_shadow_takes_no_lease_and_minds_no_setting_of_one() {
         assert_eq!(config.warnings().len(), 3, "{:?}", config.warnings());
     }
     assert!(!run("").shadow.is_on() && run("--shadow").warnings().is_empty());
+}
+
+#[test]
+fn a_comparison_has_the_report_that_was_asked_for() {
+    assert_eq!(run("--shadow-once").shadow.report, ReportFormat::None);
+    for (name, format) in [("markdown", ReportFormat::Markdown), ("json", ReportFormat::Json)] {
+        let config = run(&format!("--shadow-once --report={name}"));
+        assert_eq!(config.shadow.report, format);
+    }
 }
 
 #[test]
@@ -478,6 +489,14 @@ const REFUSALS: &[(&str, &str)] = &[
     (
         "--log-text-split-stream",
         "--log-text-split-stream=true: needs --feature-gates=LoggingAlphaOptions=true",
+    ),
+    (
+        "--report=html --shadow-once",
+        "invalid argument \"html\" for \"--report\" flag: must be one of: \"none\" \"markdown\" \"json\"",
+    ),
+    (
+        "--report=markdown --shadow",
+        "--report=markdown: only works with --shadow-once, because the report is printed at its end",
     ),
     (
         "--node-deletion-safety=maybe",

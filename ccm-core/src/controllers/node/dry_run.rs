@@ -18,7 +18,8 @@ use crate::{
         CloudError, InstanceMetadata, InstanceQuery, InstanceStatus, MetadataScope, PowerState,
     },
     runtime::shadow::{
-        CompareSchedule, Difference, DryRun, DryRunFindings, NONE, NotCompared, ObjectKind,
+        CompareSchedule, Difference, DryRun, DryRunFindings, ManagerDefect, NONE, NotCompared,
+        ObjectKind,
     },
 };
 
@@ -173,7 +174,14 @@ fn compare_node(
     differences.extend(label_copies(node));
     let mut address_error = None;
     match plan::plan_addresses(node, &meta.addresses) {
-        Ok(Some(addresses)) => differences.push(address_difference(node, &addresses)),
+        Ok(Some(addresses)) => {
+            let difference = address_difference(node, &addresses);
+            differences.push(if has_same_addresses(node, &addresses) {
+                difference
+            } else {
+                difference.with_defect(ManagerDefect::OutdatedAddresses, None)
+            });
+        }
         Ok(None) => {}
         Err(error) => address_error = Some(error),
     }
@@ -211,6 +219,13 @@ fn address_difference(node: &NodeView, desired: &[NodeAddress]) -> Difference {
     )
 }
 
+/// Returns true if a node has these addresses, in whatever order.
+fn has_same_addresses(node: &NodeView, desired: &[NodeAddress]) -> bool {
+    let current = &node.addresses;
+    current.iter().all(|address| desired.contains(address))
+        && desired.iter().all(|address| current.contains(address))
+}
+
 fn format_addresses(addresses: &[NodeAddress]) -> String {
     if addresses.is_empty() {
         return NONE.to_owned();
@@ -245,4 +260,22 @@ fn difference(
     reason: &str,
 ) -> Difference {
     node_difference(CLOUD_NODE, node, part, current, desired, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::k8s::AddressType;
+
+    #[test]
+    fn another_order_is_not_another_address() {
+        let [a, b] = ["10.0.0.1", "10.0.0.2"]
+            .map(|address| NodeAddress::new(AddressType::InternalIp, address));
+        let mut node = NodeView::named("n1");
+        node.addresses = [a.clone(), b.clone()].into();
+        assert!(has_same_addresses(&node, &[b.clone(), a.clone()]));
+        assert!(!has_same_addresses(&node, std::slice::from_ref(&a)), "one is gone");
+        node.addresses = [a.clone()].into();
+        assert!(!has_same_addresses(&node, &[a, b]), "one is new");
+    }
 }

@@ -18,7 +18,9 @@ use crate::{
     controllers::node_difference::node_difference,
     k8s::{NodeView, well_known},
     provider::{CloudError, InstanceStatus, NodeOwnership},
-    runtime::shadow::{Difference, DryRun, DryRunFindings, NONE, NotCompared, ObjectKind},
+    runtime::shadow::{
+        Difference, DryRun, DryRunFindings, ManagerDefect, NONE, NotCompared, ObjectKind,
+    },
 };
 
 /// The controller in shadow mode. It queries the cloud and proves absences like the controller.
@@ -225,7 +227,11 @@ fn action_difference(action: &Action) -> Option<Difference> {
         // A refusal is only reported.
         Action::RefuseDeletion { .. } | Action::RefuseOutOfService { .. } => return None,
     };
-    Some(node_difference(CLOUD_NODE_LIFECYCLE, node, part, current, desired, reason))
+    let difference = node_difference(CLOUD_NODE_LIFECYCLE, node, part, current, desired, reason);
+    Some(match action {
+        Action::Delete(_) => difference.with_defect(ManagerDefect::NodeOfDeletedInstance, None),
+        _ => difference,
+    })
 }
 
 #[cfg(test)]

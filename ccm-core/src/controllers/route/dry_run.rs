@@ -17,7 +17,10 @@ use crate::{
     k8s::well_known,
     provider::{CloudError, ErrorKind, Route},
     runtime::{
-        shadow::{Difference, DryRun, DryRunFindings, NONE, NotCompared, ObjectKind},
+        shadow::{
+            Difference, DryRun, DryRunFindings, ManagerDefect, NONE, NotCompared, ObjectKind,
+            PossibleDefect,
+        },
         work_queue::Backoff,
     },
 };
@@ -131,6 +134,13 @@ fn route_difference(step: &RouteStep) -> Difference {
         Some(node) => node.name.to_string(),
         None => NONE.to_owned(),
     };
+    let defect = match &step.create {
+        Some(node) => PossibleDefect {
+            defect: ManagerDefect::NodeWithoutRoute,
+            since: Some(node.created),
+        },
+        None => PossibleDefect { defect: ManagerDefect::StaleRoute, since: None },
+    };
     let reason = if step.create.is_some() && step.delete.is_empty() {
         "the node has it as pod network"
     } else if step.create.is_some() {
@@ -148,6 +158,7 @@ fn route_difference(step: &RouteStep) -> Difference {
         current: Some(current),
         desired,
         why: reason.to_owned(),
+        defect: Some(defect),
     }
 }
 

@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::network_condition::ConditionWritePermit;
 pub use self::network_condition::NetworkConditions;
+pub(crate) use self::reconcile::WATCH_BASED_PERIOD;
 use self::{
     explain::RouteHistory,
     metrics::RouteMetrics,

@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// The period of reconciles if the feature gate is on. Up to a tenth is added at random.
-const WATCH_BASED_PERIOD: Duration = Duration::from_secs(3600);
+pub(crate) const WATCH_BASED_PERIOD: Duration = Duration::from_secs(3600);
 /// The back-off after routes or nodes could not be listed. A change of a node does not shorten it,
 /// because the error does not concern a single node.
 const BACKOFF: Backoff = Backoff {

@@ -1,6 +1,6 @@
 //! Observes cluster and cloud for the subcommand `check`, which changes nothing.
 
-mod requests;
+pub(super) mod requests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -164,7 +164,7 @@ impl Manager {
 
     /// Asks for all permissions. Returns whether the caches can be filled, or `None` if the
     /// permissions cannot be found out.
-    async fn check_permissions(
+    pub(super) async fn check_permissions(
         &self,
         api: &ApiClient,
         running: &BTreeSet<&'static str>,
@@ -212,7 +212,7 @@ impl Manager {
     }
 
     /// Creates the context of the provider's own checks, which change nothing.
-    fn check_op(&self, deadline: Instant, stop: &CancellationToken) -> Op {
+    pub(super) fn check_op(&self, deadline: Instant, stop: &CancellationToken) -> Op {
         let gate = WriteGate::always_closed();
         Op::new(&*self.config.generic.cluster_name, stop.child_token(), gate)
             .with_deadline(deadline)
@@ -248,14 +248,14 @@ impl Manager {
     }
 
     /// Returns the names of the Leases by which this process elects leaders.
-    fn lease_names(&self) -> Vec<String> {
+    pub(super) fn lease_names(&self) -> Vec<String> {
         let mut names = vec![self.config.leader_election.resource_name.clone()];
         names.extend(self.migration.iter().map(|m| m.leader_name.clone()));
         names
     }
 
     /// Creates a client for reviews, which no write gate stops: they change nothing.
-    fn check_client(&self) -> Result<ApiClient, ManagerError> {
+    pub(super) fn check_client(&self) -> Result<ApiClient, ManagerError> {
         let metrics = ApiMetrics::register(&Registry::new())?;
         let agent = config::kubeconfig::user_agent(&self.product, "check");
         let options = ApiClientOptions::new(agent, &*self.host, metrics, WriteGate::always_open());
@@ -263,7 +263,7 @@ impl Manager {
     }
 
     /// Returns the enabled controllers, and for each that cannot run, the reason.
-    fn controllers_to_check(&self) -> Vec<(&'static str, Result<(), ClusterFinding>)> {
+    pub(super) fn controllers_to_check(&self) -> Vec<(&'static str, Result<(), ClusterFinding>)> {
         let Self { config, provider, .. } = self;
         let require = |is_met: bool, otherwise| if is_met { Ok(()) } else { Err(otherwise) };
         let instances =
@@ -539,13 +539,17 @@ const ACCOUNTS: [(&str, &str); 5] = [
 
 /// The findings so far, which survive when the checks are cut short.
 #[derive(Debug, Default)]
-struct Report {
+pub(super) struct Report {
     found: Mutex<CheckReport>,
     /// True once the API server has answered everything, so that only the cloud is waited for.
     waits_for_cloud: AtomicBool,
 }
 
 impl Report {
+    pub(super) fn into_findings(self) -> Vec<Finding> {
+        self.found.into_inner().findings
+    }
+
     fn add(&self, finding: Finding) {
         self.found.lock().findings.push(finding);
     }

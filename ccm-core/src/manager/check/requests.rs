@@ -2,7 +2,7 @@
 //! nothing.
 
 use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     check::{Area, ClusterFinding, Finding, lease::Lease, permissions::Permission},
@@ -95,6 +95,21 @@ pub(super) async fn review<'a>(
     Ok(reviews)
 }
 
+/// Returns the name of the user of this process; `None` if the API server does not say.
+pub(in crate::manager) async fn own_user(api: &ApiClient) -> Option<String> {
+    const PATH: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let answer: Value = api
+        .send(ApiRequest::create(PATH, &review).ok()?)
+        .await
+        .ok()?
+        .json()
+        .ok()?;
+    answer["status"]["userInfo"]["username"]
+        .as_str()
+        .map(str::to_owned)
+}
+
 /// Returns true if a controller's ServiceAccount certainly does not exist.
 pub(super) async fn is_account_missing(api: &ApiClient, account: &str) -> bool {
     let path = format!("/api/v1/namespaces/kube-system/serviceaccounts/{account}");
@@ -104,7 +119,11 @@ pub(super) async fn is_account_missing(api: &ApiClient, account: &str) -> bool {
 }
 
 /// Reads the Lease of leader election.
-pub(super) async fn lease(api: &ApiClient, namespace: &str, name: &str) -> Result<Lease, ApiError> {
+pub(in crate::manager) async fn lease(
+    api: &ApiClient,
+    namespace: &str,
+    name: &str,
+) -> Result<Lease, ApiError> {
     get(api, &format!("{}/{name}", leases_path(namespace))).await
 }
 
@@ -132,7 +151,9 @@ pub(super) async fn pods(api: &ApiClient, namespace: &str) -> Result<Vec<Value>,
 
 /// Lists the Services that are being deleted and have the finalizer of a load balancer, by
 /// `namespace/name`.
-pub(super) async fn services_being_deleted(api: &ApiClient) -> Result<Vec<String>, ApiError> {
+pub(in crate::manager) async fn services_being_deleted(
+    api: &ApiClient,
+) -> Result<Vec<String>, ApiError> {
     let has_finalizer = |service: &&Value| {
         let mut finalizers = service["metadata"]["finalizers"]
             .as_array()

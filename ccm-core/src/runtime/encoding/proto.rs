@@ -137,6 +137,13 @@ impl ObjectMetaProto {
         self.deletion_timestamp
             .is_some_and(|time| time.seconds.is_some())
     }
+
+    /// Returns the time at which the deletion was requested. `None` if it was not, or if the time
+    /// is out of range: a deletion must not be blocked by that.
+    pub(crate) fn deletion_requested(&self) -> Option<Timestamp> {
+        let seconds = self.deletion_timestamp.and_then(|time| time.seconds)?;
+        Timestamp::from_second(seconds).ok()
+    }
 }
 
 /// One entry of a `map<string, string>`, which is encoded as a repeated message.

@@ -278,6 +278,7 @@ impl ServiceReader<'_> {
                 .created()
                 .map_err(|()| self.invalid("creationTimestamp"))?,
             deleting: metadata.deleting(),
+            deletion_requested: metadata.deletion_requested(),
             finalizers: metadata.finalizers.iter().map(|f| share(f)).collect(),
             class: spec.load_balancer_class.as_deref().map(share),
             is_load_balancer,

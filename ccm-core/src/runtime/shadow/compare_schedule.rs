@@ -173,6 +173,7 @@ mod tests {
             current: None,
             desired: would_be.to_owned(),
             why: "w".to_owned(),
+            defect: None,
         }
     }
 

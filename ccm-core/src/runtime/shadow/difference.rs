@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use jiff::Timestamp;
 use serde::Serialize;
 
 /// The text for an absent value.
@@ -48,9 +49,51 @@ pub struct Difference {
     pub desired: String,
     /// The reason for the change.
     pub why: String,
+    /// What it may say about the active manager: most differences say nothing. The adoption report
+    /// decides whether it does, and `/shadow` does not show it.
+    #[serde(skip)]
+    pub defect: Option<PossibleDefect>,
+}
+
+/// What a difference says about the active manager if it has lasted for long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PossibleDefect {
+    /// The defect.
+    pub defect: ManagerDefect,
+    /// The time since which the active manager could have corrected it. `None` if that needs no
+    /// time.
+    pub since: Option<Timestamp>,
+}
+
+/// A defect of the active manager: something that it should have done, and has not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum ManagerDefect {
+    /// A Service of type LoadBalancer has had no address for a long time.
+    ServiceWithoutAddress,
+    /// A Service has been being deleted for a long time.
+    DeletionUnfinished,
+    /// A cloud object of this cluster that no Service or Node needs.
+    OrphanedObject,
+    /// A pod network of a Node has no route, or a wrong one.
+    NodeWithoutRoute,
+    /// A route that leads to a network of no Node, or twice to the same.
+    StaleRoute,
+    /// A Node has been waiting for its initialisation for a long time.
+    NodeUninitialized,
+    /// A Node that is not Ready, and whose instance no longer exists.
+    NodeOfDeletedInstance,
+    /// A Node shows other addresses than its instance has.
+    OutdatedAddresses,
 }
 
 impl Difference {
+    /// Says what the difference means for the active manager if it has lasted for long since this
+    /// time; `None` if that needs no time.
+    #[must_use]
+    pub(crate) fn with_defect(self, defect: ManagerDefect, since: Option<Timestamp>) -> Self {
+        Self { defect: Some(PossibleDefect { defect, since }), ..self }
+    }
+
     /// Returns the key of a difference. Equal keys mean the same part of the same object.
     pub(super) fn key(&self) -> (ObjectKind, String, String, &'static str) {
         (self.kind, self.object.clone(), self.part.clone(), self.controller)
@@ -67,6 +110,7 @@ impl fmt::Display for Difference {
             current: is,
             desired: would_be,
             why,
+            defect: _,
         } = self;
         write!(f, "{} {object}: {part}: ", kind.as_str())?;
         if let Some(is) = is {

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::{compare_schedule::CompareSchedule, difference::NONE};
 pub use self::{
-    difference::{Difference, NotCompared, Notice, ObjectKind},
+    difference::{Difference, ManagerDefect, NotCompared, Notice, ObjectKind, PossibleDefect},
     report::{ShadowReport, Summary},
     report_endpoint::routes,
 };

@@ -66,7 +66,7 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
-    use crate::runtime::shadow::{DryRunFindings, ObjectKind};
+    use crate::runtime::shadow::{DryRunFindings, ManagerDefect, ObjectKind, PossibleDefect};
 
     async fn get(accept: Option<&str>) -> (String, String) {
         let mut board = ShadowReport::new(Duration::ZERO);
@@ -78,6 +78,8 @@ mod tests {
             current: Some("none".to_owned()),
             desired: "n1".to_owned(),
             why: "it is missing".to_owned(),
+            // Only the adoption report says whether it is one.
+            defect: Some(PossibleDefect { defect: ManagerDefect::NodeWithoutRoute, since: None }),
         };
         board.update(vec![DryRunFindings {
             compared: vec![("routes", 4)],

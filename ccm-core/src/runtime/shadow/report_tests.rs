@@ -11,6 +11,7 @@ fn difference(object: &str, would_be: &str) -> Difference {
         current: Some("none".to_owned()),
         desired: would_be.to_owned(),
         why: "it has none".to_owned(),
+        defect: None,
     }
 }
 

@@ -4,6 +4,7 @@
 // Helpers of tests may fail as tests do; counters hold whole numbers.
 #![allow(clippy::panic, clippy::unwrap_used, clippy::float_cmp)]
 
+mod adoption;
 mod check;
 mod cluster;
 mod explain;

@@ -21,12 +21,12 @@ use crate::{
     routes::{give, join, until_ready},
 };
 
-const CONTROLLERS: &str = "--controllers=cloud-node-controller,cloud-node-lifecycle-controller,service-lb-controller,node-route-controller";
-const CLUSTER: &str = "--cluster-cidr=10.244.0.0/16";
+pub(crate) const CONTROLLERS: &str = "--controllers=cloud-node-controller,cloud-node-lifecycle-controller,service-lb-controller,node-route-controller";
+pub(crate) const CLUSTER: &str = "--cluster-cidr=10.244.0.0/16";
 const NONE: &str = "no differences: 3 nodes, 3 routes, 1 service compared";
 
 /// Three nodes with routes and a Service, as a manager leaves them.
-async fn converged() -> TestCluster {
+pub(crate) async fn converged() -> TestCluster {
     let world = TestCluster::provisioned();
     for n in 1..=3 {
         join(&world, NodeSpec::new(format!("n{n}")), &[&format!("10.244.{n}.0/24")]).await;

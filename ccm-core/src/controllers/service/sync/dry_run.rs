@@ -18,7 +18,8 @@ use crate::{
     k8s::{ServiceView, well_known},
     provider::{ErrorKind, EventType, FieldError, PlannedChange},
     runtime::shadow::{
-        CompareSchedule, Difference, DryRun, DryRunFindings, NONE, NotCompared, Notice, ObjectKind,
+        CompareSchedule, Difference, DryRun, DryRunFindings, ManagerDefect, NONE, NotCompared,
+        Notice, ObjectKind, PossibleDefect,
     },
 };
 
@@ -234,7 +235,7 @@ impl ServiceController {
         // The address is not known before the load balancer exists. If an existing address would
         // change, that is one of the provider's changes.
         if service.status.ingress.is_empty() {
-            differences.push(Difference {
+            let missing = Difference {
                 current: Some(NONE.to_owned()),
                 desired: "set".to_owned(),
                 ..difference(
@@ -242,7 +243,9 @@ impl ServiceController {
                     STATUS.to_owned(),
                     "the address of its load balancer belongs there",
                 )
-            });
+            };
+            let defect = ManagerDefect::ServiceWithoutAddress;
+            differences.push(missing.with_defect(defect, Some(service.created)));
         }
         Ok(differences)
     }
@@ -262,6 +265,11 @@ impl ServiceController {
         let deletion = Difference {
             current: None,
             desired: "deleted".to_owned(),
+            // Since when a Service has needed no load balancer is only known of a deletion.
+            defect: service.deletion_requested.map(|requested| PossibleDefect {
+                defect: ManagerDefect::DeletionUnfinished,
+                since: Some(requested),
+            }),
             ..difference(service, "load balancer".to_owned(), reason)
         };
         let mut differences = vec![deletion, finalizer_difference(service, "set", NONE, reason)];
@@ -356,5 +364,6 @@ fn difference(service: &ServiceView, part: String, reason: &str) -> Difference {
         current: None,
         desired: NONE.to_owned(),
         why: reason.to_owned(),
+        defect: None,
     }
 }

@@ -99,6 +99,7 @@ fn what_upstream_writes_is_read_in_both_encodings() {
         resource_version: "77".into(),
         created: "2026-01-02T03:04:05Z".parse().unwrap(),
         deleting: true,
+        deletion_requested: Some("2026-02-02T03:04:05Z".parse().unwrap()),
         labels: map(&[("app", "web"), ("kubernetes.io/service-name", "web")]),
         annotations: map(&[("example.com/a", "b")]),
         finalizers: ["x/y", well_known::FINALIZER_LOAD_BALANCER]

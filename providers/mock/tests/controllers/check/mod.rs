@@ -3,7 +3,7 @@
 //! Each misconfiguration must have exactly one line in the report, which says what to do about it.
 
 mod outages;
-mod rows;
+pub(crate) mod rows;
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -22,7 +22,7 @@ fn put(world: &TestCluster, group: &str, plural: &str, object: Value) {
     world.server.store().write(|tx| tx.put(def, object));
 }
 
-fn put_service(world: &TestCluster, name: &str, metadata: Value, spec: Value) {
+pub(crate) fn put_service(world: &TestCluster, name: &str, metadata: Value, spec: Value) {
     let mut object = json!({"metadata": {"name": name, "namespace": "default", "uid": name}});
     object["spec"] = json!({"type": "LoadBalancer", "ports": [{"port": 53, "protocol": "TCP"}]});
     for (target, values) in [("metadata", metadata), ("spec", spec)] {
@@ -33,7 +33,7 @@ fn put_service(world: &TestCluster, name: &str, metadata: Value, spec: Value) {
     put(world, "", "services", object);
 }
 
-pub(super) fn put_lease(world: &TestCluster, name: &str, holder: &str) {
+pub(crate) fn put_lease(world: &TestCluster, name: &str, holder: &str) {
     let now = world.server.clock().now().to_string();
     let spec = json!({
         "holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": now, "acquireTime": now,
