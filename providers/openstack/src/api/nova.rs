@@ -22,6 +22,12 @@ pub struct Server {
     /// Status, such as `ACTIVE` or `SHUTOFF`.
     #[serde(default)]
     pub status: String,
+    /// What Nova is doing with the server, such as `powering-on`; absent if nothing.
+    #[serde(default, rename = "OS-EXT-STS:task_state")]
+    pub task_state: Option<String>,
+    /// State of the virtual machine on its hypervisor: 1 runs, 4 is shut down, 0 is unknown.
+    #[serde(default, rename = "OS-EXT-STS:power_state")]
+    pub power_state: Option<i64>,
     /// Availability zone; empty while the server is not scheduled.
     #[serde(default, rename = "OS-EXT-AZ:availability_zone")]
     pub availability_zone: Option<String>,

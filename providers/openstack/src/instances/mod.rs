@@ -185,7 +185,7 @@ impl NovaInstances {
         let Some(server) = lookup.clone()? else {
             return Ok(InstanceStatus::NotFound);
         };
-        let power_state = server::power_state(&server.status);
+        let power_state = server::power_state(&server);
         if query.scope == MetadataScope::PowerState {
             return Ok(InstanceStatus::Found { power_state, meta: InstanceMetadata::default() });
         }

@@ -28,6 +28,9 @@ pub struct NovaServer {
     pub host_name: Option<Box<str>>,
     /// Status in Nova's spelling.
     pub status: Arc<str>,
+    /// False while Nova changes the server, or if its virtual machine is not shut down on the
+    /// hypervisor.
+    pub may_be_off: bool,
     /// Availability zone in Nova's spelling.
     pub zone: Option<Arc<str>>,
     /// Opaque name of the hypervisor, equal for servers that share one within a project.
@@ -69,6 +72,8 @@ impl NovaServer {
             name: server.name?.into(),
             host_name: non_empty(server.hostname),
             status: strings.intern(&server.status),
+            may_be_off: server.task_state.is_none()
+                && server.power_state.is_none_or(|state| state == SHUT_DOWN),
             zone: intern_non_empty(server.availability_zone, strings),
             host_id: intern_non_empty(server.host_id, strings),
             flavor: server
@@ -168,17 +173,51 @@ pub fn group_by_server(ports: Vec<Port>) -> BTreeMap<String, Vec<ServerPort>> {
     by_server
 }
 
+/// The power state of a virtual machine that is shut down on its hypervisor.
+const SHUT_DOWN: i64 = 4;
+
 /// Maps a server status to the power state of a Node.
 ///
-/// As in upstream, only `SHUTOFF` counts as stopped. A paused, suspended or shelved server leaves
+/// As in upstream, only `SHUTOFF` counts as stopped, but not while Nova starts the server, nor if
+/// its virtual machine runs on the hypervisor nevertheless. A paused, suspended or shelved server leaves
 /// its Node unchanged. No status counts as terminated, because even a `SOFT_DELETED` server can be
 /// restored. Nova shows `UNKNOWN` while a server's cell does not answer.
-pub fn power_state(status: &str) -> PowerState {
-    match status {
-        "SHUTOFF" => PowerState::Stopped,
+pub fn power_state(server: &NovaServer) -> PowerState {
+    match &*server.status {
+        "SHUTOFF" if server.may_be_off => PowerState::Stopped,
+        "SHUTOFF" => PowerState::Transitional,
         "UNKNOWN" | "" => PowerState::Unknown,
         "BUILD" | "HARD_REBOOT" | "MIGRATING" | "REBOOT" | "REBUILD" | "RESIZE"
         | "REVERT_RESIZE" => PowerState::Transitional,
         _ => PowerState::Running,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_being_started_is_not_stopped() {
+        for (task, power, expected) in [
+            (None, None, PowerState::Stopped),
+            (None, Some(4), PowerState::Stopped),
+            (None, Some(1), PowerState::Transitional),
+            (None, Some(0), PowerState::Transitional),
+            (Some("powering-on"), Some(4), PowerState::Transitional),
+            (Some("powering-on"), None, PowerState::Transitional),
+        ] {
+            let answer = serde_json::json!({
+                "id": "a",
+                "name": "a",
+                "status": "SHUTOFF",
+                "addresses": {},
+                "OS-EXT-STS:task_state": task,
+                "OS-EXT-STS:power_state": power,
+            });
+            let server: Server = serde_json::from_value(answer).unwrap();
+            let server = NovaServer::from_nova(server, &Interner::default()).unwrap();
+            assert_eq!(power_state(&server), expected, "{task:?} {power:?}");
+        }
     }
 }
