@@ -154,9 +154,8 @@ mod tests {
         };
         let timeout = read(args).unwrap().timeout;
         let stop = CancellationToken::new();
-        let mut report = check_once(product, *config, build, timeout, &stop)
-            .await
-            .unwrap();
+        let check = check_once(product, *config, build, timeout, &stop);
+        let mut report = Box::pin(check).await.unwrap();
         assert_eq!(report.findings.len(), 1, "{}", report.table());
         report.findings.remove(0)
     }

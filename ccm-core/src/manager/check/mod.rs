@@ -78,7 +78,9 @@ impl Manager {
                 );
             }
         }
-        let checks = tokio::time::timeout_at(limit, caught(self.run_checks(&report, limit, &stop)));
+        // Boxed, so that the futures of callers stay small.
+        let checks = Box::pin(self.run_checks(&report, limit, &stop));
+        let checks = tokio::time::timeout_at(limit, caught(checks));
         match stop.run_until_cancelled(checks).await {
             Some(Ok(Ok(Ok(())))) => {}
             Some(Ok(Ok(Err(error)))) => {

@@ -281,7 +281,7 @@ async fn it_goes_when_another_controller_serves_the_service() {
 async fn a_condition_that_another_client_changes_is_not_fought_over() {
     let (world, _, _ccm) = served().await;
     world.edit_service("web", |service| {
-        service["status"]["conditions"][0]["status"] = json!("False")
+        service["status"]["conditions"][0]["status"] = json!("False");
     });
     tokio::time::sleep(secs(600)).await;
     assert_eq!(world.service_writes().len(), 2);

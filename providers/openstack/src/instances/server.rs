@@ -178,16 +178,15 @@ const SHUT_DOWN: i64 = 4;
 
 /// Maps a server status to the power state of a Node.
 ///
-/// As in upstream, only `SHUTOFF` counts as stopped, but not while Nova starts the server, nor if
-/// its virtual machine runs on the hypervisor nevertheless. A paused, suspended or shelved server leaves
+/// As in upstream, only `SHUTOFF` counts as stopped, but not while Nova changes the server, nor if its
+/// virtual machine is not shut down on the hypervisor. A paused, suspended or shelved server leaves
 /// its Node unchanged. No status counts as terminated, because even a `SOFT_DELETED` server can be
 /// restored. Nova shows `UNKNOWN` while a server's cell does not answer.
 pub fn power_state(server: &NovaServer) -> PowerState {
     match &*server.status {
         "SHUTOFF" if server.may_be_off => PowerState::Stopped,
-        "SHUTOFF" => PowerState::Transitional,
         "UNKNOWN" | "" => PowerState::Unknown,
-        "BUILD" | "HARD_REBOOT" | "MIGRATING" | "REBOOT" | "REBUILD" | "RESIZE"
+        "SHUTOFF" | "BUILD" | "HARD_REBOOT" | "MIGRATING" | "REBOOT" | "REBUILD" | "RESIZE"
         | "REVERT_RESIZE" => PowerState::Transitional,
         _ => PowerState::Running,
     }

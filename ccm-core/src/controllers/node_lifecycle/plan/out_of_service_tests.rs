@@ -289,10 +289,7 @@ fn another_machine_starts_the_time_anew() {
 
 #[test]
 fn what_contradicts_the_cloud_forbids_the_taint() {
-    let was_ready = Some(InstanceRecord {
-        was_stopped_while_ready: true,
-        ..proved("machine")
-    });
+    let was_ready = Some(InstanceRecord { was_stopped_while_ready: true, ..proved("machine") });
     let unknown = NodeView { machine: None, ..stopped() };
     let lost = ControlResults { lost: 1, ..good().controls };
     let (up, down) = (ConditionStatus::True, ConditionStatus::False);

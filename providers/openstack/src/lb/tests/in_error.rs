@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use ccm_core::{k8s::ServiceView, provider::{Progress, ReadMode}};
+use ccm_core::{
+    k8s::ServiceView,
+    provider::{Progress, ReadMode},
+};
 use openstack_local::api::octavia::{LoadBalancer, OperatingStatus, ProvisioningStatus};
 use openstack_local::{
     octavia::{
