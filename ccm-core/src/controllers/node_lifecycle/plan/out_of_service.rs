@@ -268,5 +268,5 @@ pub(crate) fn limit_marks(actions: &mut Vec<Action>, left: &mut usize) {
 }
 
 #[cfg(test)]
-#[path = "out_of_service_tests.rs"]
+#[path = "../out_of_service_tests.rs"]
 mod tests;
