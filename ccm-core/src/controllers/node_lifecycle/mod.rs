@@ -195,7 +195,7 @@ impl NodeLifecycleController {
                     self.ctx.clock.now(),
                 );
                 if let Some(Action::Delete(node)) = &action {
-                    actions.extend(tracker.plan_before_deletion(node));
+                    actions.extend(tracker.plan_before_deletion(node, &suspect.evidence));
                 }
                 actions.extend(action);
             }
@@ -227,7 +227,7 @@ impl NodeLifecycleController {
         {
             return;
         }
-        let nodes = plan::nodes_to_prove(ours, self.instances.records());
+        let nodes = plan::nodes_to_prove(ours);
         if !nodes.is_empty() {
             self.query_cloud(&nodes).await;
         }
@@ -284,22 +284,12 @@ impl NodeLifecycleController {
                 node.is_ready() && observation == InstanceObservation::ShutDown
             })
             .count();
-        let mut control_results = ControlResults::from_answers(
+        let control_results = ControlResults::from_answers(
             control_answers
                 .iter()
                 .map(InstanceObservation::from_answer)
                 .zip(earlier_records),
         );
-        // Suspects that are only shut down show, like controls, that the query is right.
-        let shut_down_suspects = suspects
-            .iter()
-            .zip(&answers)
-            .filter(|(node, answer)| {
-                let observation = InstanceObservation::from_answer(answer);
-                node.provider_id.is_some() && observation == InstanceObservation::ShutDown
-            })
-            .count();
-        control_results.found += shut_down_suspects;
         let cluster = ClusterCount::new(ours, records);
         let down = ClusterCount::down(ours, records);
         let lost_ready_nodes = LostReadyNodes::new(ours, records);

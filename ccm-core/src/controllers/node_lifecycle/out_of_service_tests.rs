@@ -246,15 +246,15 @@ fn one_pass_marks_a_limited_number_of_nodes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ready_nodes_are_queried_until_their_machine_is_proved_and_counted_if_contradicted() {
+async fn ready_nodes_are_queried_and_counted_if_contradicted() {
     let up = Arc::new(with_ready(ConditionStatus::True, stopped()));
     let records = InstanceRecords::default();
     let found =
         |power_state| Ok(InstanceStatus::Found { power_state, meta: InstanceMetadata::default() });
     let ours = [up.clone()];
-    assert_eq!(nodes_to_prove(&ours, &records), ours);
+    assert_eq!(nodes_to_prove(&ours), ours);
     records.record(&up, &found(PowerState::Running));
-    assert_eq!(nodes_to_prove(&ours, &records), []);
+    assert_eq!(nodes_to_prove(&ours), ours, "a proof of long ago is none");
     // Those that prove nothing are not queried.
     for other in [
         stopped(),
@@ -266,10 +266,9 @@ async fn ready_nodes_are_queried_until_their_machine_is_proved_and_counted_if_co
             ..(*up).clone()
         },
     ] {
-        assert_eq!(nodes_to_prove(&[Arc::new(other)], &records), []);
+        assert_eq!(nodes_to_prove(&[Arc::new(other)]), []);
     }
     records.record(&up, &found(PowerState::Stopped));
-    assert_eq!(nodes_to_prove(&ours, &records), ours, "a contradiction");
     assert_eq!(count_stopped_ready(&ours, &records), 0, "not yet");
     tokio::time::advance(secs(120)).await;
     assert_eq!(count_stopped_ready(&ours, &records), 1);
@@ -398,18 +397,22 @@ fn a_deletion_that_keeps_failing_is_preceded_by_the_taint() {
             .all(|(_, action)| matches!(action, Action::Delete(_))),
         "{done:?}"
     );
-    assert_eq!(tracker.plan_before_deletion(&node), None, "not yet");
+    assert_eq!(tracker.plan_before_deletion(&node, &good()), None, "not yet");
     run(&mut tracker, &node, gone, &good(), 300..700);
-    let Some(Action::MarkOutOfService { finding, .. }) = tracker.plan_before_deletion(&node) else {
+    let Some(Action::MarkOutOfService { finding, .. }) =
+        tracker.plan_before_deletion(&node, &good())
+    else {
         panic!("it is due");
     };
     assert!(finding.state == "not found" && finding.duration >= AFTER);
+    let unproved = DeletionEvidence { record: None, ..good() };
+    assert_eq!(tracker.plan_before_deletion(&node, &unproved), None, "another machine's ID");
     let reporting = Arc::new(with_ready(ConditionStatus::False, stopped()));
-    assert_eq!(tracker.plan_before_deletion(&reporting), None);
+    assert_eq!(tracker.plan_before_deletion(&reporting, &good()), None);
     let nameless = Arc::new(NodeView { provider_id: None, ..stopped() });
-    assert_eq!(tracker.plan_before_deletion(&nameless), None);
+    assert_eq!(tracker.plan_before_deletion(&nameless, &good()), None);
     let marked = Arc::new(marked("nodeshutdown", stopped()));
-    assert_eq!(tracker.plan_before_deletion(&marked), None);
+    assert_eq!(tracker.plan_before_deletion(&marked, &good()), None);
 }
 
 proptest! {

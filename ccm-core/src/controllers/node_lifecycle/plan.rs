@@ -418,7 +418,7 @@ impl NotReadyTracker {
         now: Duration,
         wall: Timestamp,
     ) -> Option<Action> {
-        let period = self.period;
+        let (period, safety) = (self.period, self.safety);
         let after = self.out_of_service_after;
         let track = self.track(node, now);
         track.next_query = now + period;
@@ -431,6 +431,11 @@ impl NotReadyTracker {
             {
                 track.absence = None;
                 return None;
+            }
+            InstanceObservation::NotFound | InstanceObservation::Terminated
+                if safety == DeletionSafety::Upstream =>
+            {
+                return Some(Action::Delete(node.clone()));
             }
             InstanceObservation::NotFound | InstanceObservation::Terminated => {
                 let proof = track.absence.get_or_insert(RepeatedAnswer::start(now));
@@ -479,12 +484,16 @@ impl NotReadyTracker {
 
     /// Returns the action that comes before a deletion which is proved to be right: if it has been
     /// so for long enough, earlier attempts have failed, and the node's volumes should move anyway.
-    pub(crate) fn plan_before_deletion(&self, node: &Arc<NodeView>) -> Option<Action> {
+    pub(crate) fn plan_before_deletion(
+        &self,
+        node: &Arc<NodeView>,
+        evidence: &DeletionEvidence,
+    ) -> Option<Action> {
         let after = self.out_of_service_after;
         let absence = self.tracked.get(&node.name)?.absence?;
         let answered_at = absence.last_answer?;
         let is_due = !after.is_zero() && absence.counted >= after && node.provider_id.is_some();
-        if !is_due || !node.is_silent() || node.has_out_of_service_taint() {
+        if !is_due || node.has_out_of_service_taint() || !out_of_service::may_mark(node, evidence) {
             return None;
         }
         let duration = absence.counted;

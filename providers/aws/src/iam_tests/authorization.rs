@@ -115,11 +115,14 @@ pub(crate) fn authorization_requests(
         Call::DeleteTargetGroup(c) => vec![on_elb(&c.arn)],
         Call::RegisterTargets(c) => vec![on_elb(&c.arn)],
         Call::DeregisterTargets(c) => vec![on_elb(&c.arn)],
-        // Listeners. A new one is asked about as a part of its load balancer.
+        // Listeners. A new one is asked about as a part of its load balancer. Its tags are documented
+        // to be asked about on the listener, and users have seen the load balancer's ARN in denials,
+        // so that both must be allowed.
         Call::CreateListener(c) => {
             let listener = c.load_balancer.replace(":loadbalancer/", ":listener/") + "/*";
             [with_tags(on_elb(&c.load_balancer), &c.tags)]
                 .into_iter()
+                .chain(tag_new(action, &c.load_balancer, &c.tags))
                 .chain(tag_new(action, &listener, &c.tags))
                 .collect()
         }

@@ -28,8 +28,7 @@ pub struct NovaServer {
     pub host_name: Option<Box<str>>,
     /// Status in Nova's spelling.
     pub status: Arc<str>,
-    /// False while Nova changes the server, or if its virtual machine is not shut down on the
-    /// hypervisor.
+    /// False while Nova starts the server, and if its virtual machine runs on the hypervisor.
     pub may_be_off: bool,
     /// Availability zone in Nova's spelling.
     pub zone: Option<Arc<str>>,
@@ -72,8 +71,8 @@ impl NovaServer {
             name: server.name?.into(),
             host_name: non_empty(server.hostname),
             status: strings.intern(&server.status),
-            may_be_off: server.task_state.is_none()
-                && server.power_state.is_none_or(|state| state == SHUT_DOWN),
+            may_be_off: server.task_state.as_deref() != Some(POWERING_ON)
+                && server.power_state != Some(RUNNING),
             zone: intern_non_empty(server.availability_zone, strings),
             host_id: intern_non_empty(server.host_id, strings),
             flavor: server
@@ -173,13 +172,16 @@ pub fn group_by_server(ports: Vec<Port>) -> BTreeMap<String, Vec<ServerPort>> {
     by_server
 }
 
-/// The power state of a virtual machine that is shut down on its hypervisor.
-const SHUT_DOWN: i64 = 4;
+/// The power state of a virtual machine that runs on its hypervisor.
+const RUNNING: i64 = 1;
+
+/// What Nova does with a server that it starts.
+const POWERING_ON: &str = "powering-on";
 
 /// Maps a server status to the power state of a Node.
 ///
-/// As in upstream, only `SHUTOFF` counts as stopped, but not while Nova changes the server, nor if its
-/// virtual machine is not shut down on the hypervisor. A paused, suspended or shelved server leaves
+/// As in upstream, only `SHUTOFF` counts as stopped; unlike there, not while Nova starts the server, or
+/// if its virtual machine runs nevertheless. A paused, suspended or shelved server leaves
 /// its Node unchanged. No status counts as terminated, because even a `SOFT_DELETED` server can be
 /// restored. Nova shows `UNKNOWN` while a server's cell does not answer.
 pub fn power_state(server: &NovaServer) -> PowerState {
@@ -201,8 +203,11 @@ mod tests {
         for (task, power, expected) in [
             (None, None, PowerState::Stopped),
             (None, Some(4), PowerState::Stopped),
+            (None, Some(6), PowerState::Stopped),
+            (None, Some(0), PowerState::Stopped),
+            (Some(""), Some(4), PowerState::Stopped),
+            (Some("image_uploading"), Some(4), PowerState::Stopped),
             (None, Some(1), PowerState::Transitional),
-            (None, Some(0), PowerState::Transitional),
             (Some("powering-on"), Some(4), PowerState::Transitional),
             (Some("powering-on"), None, PowerState::Transitional),
         ] {

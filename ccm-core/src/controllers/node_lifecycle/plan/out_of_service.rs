@@ -176,9 +176,18 @@ impl OffState {
         after: Duration,
         now: Duration,
     ) -> Option<Action> {
+        if !self.is_due(node, after) {
+            return None;
+        }
+        // The answers are wrong, so the time starts over, whatever else forbids the mark.
+        if is_contradicted(evidence)
+            && let Some(proof) = &mut self.proof
+        {
+            proof.answer = RepeatedAnswer::start(now);
+        }
         // Wait while a Ready node is shut down by the word of the cloud. Either it stops being
         // Ready, or it counts as a contradiction soon.
-        if !self.is_due(node, after) || evidence.stopped_ready_controls > 0 {
+        if evidence.stopped_ready_controls > 0 && evidence.stopped_ready_nodes == 0 {
             return None;
         }
         let Some(reason) = refusal(node, evidence) else {
@@ -187,12 +196,6 @@ impl OffState {
             let finding = OffFinding { state: "shut down", duration, answered_at: now };
             return Some(Action::MarkOutOfService { node: node.clone(), finding });
         };
-        // The answers are wrong, so the time starts over.
-        if reason == OutOfServiceRefusal::Contradicted
-            && let Some(proof) = &mut self.proof
-        {
-            proof.answer = RepeatedAnswer::start(now);
-        }
         let is_first = self.refusal.is_none_or(|last| !last.is_same_kind(reason));
         self.refusal = Some(reason);
         Some(Action::RefuseOutOfService { node: node.clone(), reason, is_first })
@@ -220,26 +223,26 @@ fn refusal(node: &NodeView, evidence: &DeletionEvidence) -> Option<OutOfServiceR
     if evidence.down.is_mass_loss() {
         return Some(OutOfServiceRefusal::MostDown { down, all });
     }
-    let is_contradicted = evidence.controls.lost > 0
-        || evidence.lost_ready_nodes > 0
-        || evidence.stopped_ready_nodes > 0;
-    is_contradicted.then_some(OutOfServiceRefusal::Contradicted)
+    is_contradicted(evidence).then_some(OutOfServiceRefusal::Contradicted)
+}
+
+/// Returns true if other nodes show that the cloud's answers are wrong.
+fn is_contradicted(evidence: &DeletionEvidence) -> bool {
+    evidence.controls.lost > 0 || evidence.lost_ready_nodes > 0 || evidence.stopped_ready_nodes > 0
+}
+
+/// Returns true if nothing is known that forbids to mark a node whose machine does not run.
+pub(super) fn may_mark(node: &NodeView, evidence: &DeletionEvidence) -> bool {
+    refusal(node, evidence).is_none()
 }
 
 /// Returns the Ready nodes to query for the proof that their instance runs on their machine, or that
-/// the cloud contradicts itself.
-pub(crate) fn nodes_to_prove(
-    ours: &[Arc<NodeView>],
-    records: &InstanceRecords,
-) -> Vec<Arc<NodeView>> {
-    let needs_proof = |node: &NodeView| {
-        let record = records.of(node).unwrap_or_default();
-        record.proved_machine.is_none() || record.stopped_while_ready_since.is_some()
-    };
+/// the cloud contradicts itself. A proof of long ago does not show that the ID still leads to the
+/// machine, so all are queried again and again.
+pub(crate) fn nodes_to_prove(ours: &[Arc<NodeView>]) -> Vec<Arc<NodeView>> {
     ours.iter()
         .filter(|node| node.is_ready() && !node.deleting)
         .filter(|node| node.provider_id.is_some() && node.machine.is_some())
-        .filter(|node| needs_proof(node))
         .cloned()
         .collect()
 }

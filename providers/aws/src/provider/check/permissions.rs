@@ -83,7 +83,9 @@ impl Checks<'_> {
     async fn check_dry_run(&self) -> Result<(), String> {
         let read = Call::DescribeVpcs(DescribeVpcs::default());
         match self.scope.client.would_allow(self.op, read).await {
-            Ok(DryRunAnswer::Allowed | DryRunAnswer::Denied(_)) => Ok(()),
+            Ok(DryRunAnswer::Allowed) => Ok(()),
+            // An endpoint may check permissions and ignore DryRun.
+            Ok(DryRunAnswer::Denied(_)) => Err("ec2:DescribeVpcs with DryRun is denied".into()),
             Ok(DryRunAnswer::CarriedOut) => Err("the endpoint of EC2 ignores DryRun".into()),
             Ok(DryRunAnswer::Unknown) => Err("DryRun is not available".into()),
             Err(error) => Err(chain(&error)),
