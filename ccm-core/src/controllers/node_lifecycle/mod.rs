@@ -219,8 +219,8 @@ impl NodeLifecycleController {
         max_batch.saturating_sub(MAX_CONTROLS).max(1)
     }
 
-    /// Queries the Ready nodes about which it is not recorded yet that their instance runs, so that
-    /// they may be marked out of service later. Nothing else follows from the answers.
+    /// Queries the Ready nodes, so that it is recorded that their instance runs, and they may be marked
+    /// out of service later. Nothing else follows from the answers.
     async fn query_ready_nodes(&self, ours: &[Arc<NodeView>], pass_number: usize) {
         if self.config.out_of_service_after.is_zero()
             || !pass_number.is_multiple_of(PASSES_BETWEEN_PROOFS)
