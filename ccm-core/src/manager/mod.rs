@@ -599,8 +599,8 @@ impl Manager {
         }
     }
 
-    /// Waits until the API server answers, with any status, and for `wait` at most. Gives up when there
-    /// is no time for another attempt, so that the error is that of an attempt. The requests that
+    /// Waits until the API server answers, with any status, and for `wait` at most. There is no attempt
+    /// that `wait` would cut short at once, so that the error is that of a real one. The requests that
     /// follow report statuses such as 401, 403 or 503 together with the permission that they need.
     async fn wait_for_api_server(&self, wait: Duration) -> Result<(), ManagerError> {
         let client = (self.clients)(well_known::COMPONENT_MANAGER);
@@ -613,6 +613,7 @@ impl Manager {
                 Err(elapsed) => kube::Error::Service(elapsed.into()),
             };
             if Instant::now() + API_SERVER_POLL_INTERVAL >= deadline {
+                tokio::time::sleep_until(deadline).await;
                 return Err(ManagerError::Unreachable {
                     host: self.host.clone(),
                     wait,

@@ -207,20 +207,45 @@ fn a_node_that_nobody_claimed_is_not_deleted_after_its_namesake_was_shut_down() 
 
 #[test]
 fn a_contradiction_starts_the_time_anew() {
-    let node = Arc::new(stopped());
-    let mut tracker = tracker();
     let ready = DeletionEvidence { stopped_ready_nodes: 1, ..good() };
-    let done = run(&mut tracker, &node, SHUT_DOWN, &ready, 0..640);
-    assert!(
-        matches!(
-            done[..],
-            [(_, Action::RefuseOutOfService { reason: OutOfServiceRefusal::Contradicted, .. })]
-        ),
-        "{done:?}"
+    let as_control = DeletionEvidence { stopped_ready_controls: 1, ..ready };
+    let (down, all) = (6, 10);
+    let most_down = DeletionEvidence { down: ClusterCount { gone: down, all }, ..ready };
+    for (evidence, reason) in [
+        (ready, OutOfServiceRefusal::Contradicted),
+        (as_control, OutOfServiceRefusal::Contradicted),
+        (most_down, OutOfServiceRefusal::MostDown { down, all }),
+    ] {
+        let node = Arc::new(stopped());
+        let mut tracker = tracker();
+        let done = run(&mut tracker, &node, SHUT_DOWN, &evidence, 0..640);
+        let [(contradicted_at, refused)] = &done[..] else {
+            panic!("{done:?}");
+        };
+        let refusal = Action::RefuseOutOfService { node: node.clone(), reason, is_first: true };
+        assert_eq!(*refused, refusal);
+        let done = run(&mut tracker, &node, SHUT_DOWN, &good(), 640..1400);
+        assert!(marks(&done)[0] >= contradicted_at + 600, "{done:?}");
+    }
+}
+
+#[test]
+fn a_node_that_is_not_marked_is_deleted_as_upstream_does_where_that_is_wanted() {
+    let node = Arc::new(stopped());
+    let tracker = NotReadyTracker::new(PERIOD, DeletionSafety::Upstream);
+    let mut tracker = tracker.with_out_of_service_after(AFTER);
+    let bad = DeletionEvidence { record: None, controls: ControlResults::default(), ..good() };
+    let done = run(&mut tracker, &node, SHUT_DOWN, &bad, 0..700);
+    assert!(matches!(done[..], [(_, Action::RefuseOutOfService { .. }), ..]), "{done:?}");
+    let now = secs(700);
+    let action = tracker.record_confirmation(
+        &node,
+        InstanceObservation::NotFound,
+        &bad,
+        now,
+        Timestamp::UNIX_EPOCH,
     );
-    let contradicted_at = done[0].0;
-    let done = run(&mut tracker, &node, SHUT_DOWN, &good(), 640..1400);
-    assert!(marks(&done)[0] >= contradicted_at + 600, "{done:?}");
+    assert_eq!(action, Some(Action::Delete(node)));
 }
 
 #[test]
@@ -254,7 +279,6 @@ async fn ready_nodes_are_queried_and_counted_if_contradicted() {
     let ours = [up.clone()];
     assert_eq!(nodes_to_prove(&ours), ours);
     records.record(&up, &found(PowerState::Running));
-    assert_eq!(nodes_to_prove(&ours), ours, "a proof of long ago is none");
     // Those that prove nothing are not queried.
     for other in [
         stopped(),

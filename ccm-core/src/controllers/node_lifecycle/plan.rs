@@ -516,7 +516,8 @@ fn taint_action(node: &Arc<NodeView>, observation: InstanceObservation) -> Optio
 }
 
 /// Returns false if no cloud-controller-manager has ever claimed the node, which then has neither a
-/// provider ID nor the taint. Such a node is never deleted.
+/// provider ID nor the taint. Such a node is never deleted on a proof. Only with upstream's safety is it
+/// deleted after a routine query, as upstream does.
 fn was_claimed(node: &NodeView) -> bool {
     node.provider_id.is_some() || node.is_uninitialized()
 }
