@@ -14,6 +14,7 @@ use openstack_local::{
 };
 
 mod odd_answers;
+mod port_lists;
 
 use super::*;
 use crate::{
@@ -566,34 +567,6 @@ async fn a_list_that_is_too_slow_is_left_alone_for_a_while() {
     assert_eq!(asked.len(), 2, "{asked:?}");
 }
 
-/// Web servers limit the length of URLs.
-#[tokio::test(start_paused = true)]
-async fn ports_of_many_servers_are_requested_some_at_a_time() {
-    let stage = ProjectFixture::new().await;
-    let made = servers(&stage, 120).await;
-    let instances = instances(&stage);
-    // The list of all ports is too slow, at every attempt.
-    let slow = FaultKind::Body { code: 504, text: "<html>".into() };
-    let slow = Fault::new("/network/v2.0/ports", slow).times(4);
-    stage.cloud.cloud().faults.add(slow);
-    stage.reset_requests();
-    let answers = initialise(&instances, made.iter().map(Server::new_node)).await;
-    assert!(
-        answers
-            .iter()
-            .all(|answer| !meta(answer).addresses.is_empty())
-    );
-    let entries = stage.cloud.cloud().journal.entries();
-    let ports = entries
-        .iter()
-        .filter(|entry| entry.path.ends_with("/ports"));
-    let counts: Vec<_> = ports
-        .filter(|entry| entry.status == 200)
-        .map(|entry| entry.query.matches("device_id=").count())
-        .collect();
-    assert_eq!(counts, [50, 50, 20]);
-}
-
 /// As where the database of some servers is broken, while lists are too slow.
 #[tokio::test(start_paused = true)]
 async fn servers_that_always_fail_do_not_keep_others_from_being_requested() {
@@ -710,4 +683,20 @@ async fn the_lists_of_a_nova_that_was_always_old_prove_absence() {
     servers(&stage, 2).await;
     let answers = power(&instances(&stage), [Arc::new(NodeView::named("nobody"))]).await;
     assert!(matches!(answers[0], Ok(InstanceStatus::NotFound)), "{answers:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_whose_cell_is_down_is_not_replaced_by_one_of_its_host_name() {
+    let stage = ProjectFixture::new().await;
+    let made = servers(&stage, 6).await;
+    set_host_name(&stage, &made[0], "lost").await;
+    let id = made[2].id.clone();
+    stage
+        .change_as_admin(move |state, _| servers::set_cell_down(state, &id, true))
+        .await;
+    let lost = named("lost", Some(&made[2].id));
+    let others = made[3..].iter().map(Server::new_node);
+    let listed = initialise(&instances(&stage), [lost].into_iter().chain(others)).await;
+    assert!(listed[0].is_err(), "{listed:?}");
+    assert!(listed[1..].iter().all(Result::is_ok), "{listed:?}");
 }

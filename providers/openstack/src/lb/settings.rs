@@ -202,3 +202,37 @@ impl From<&config::LbNetwork> for NetworkSettings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every key of `[LoadBalancer]` that is read is also obeyed.
+    #[test]
+    fn every_key_of_the_configuration_is_handed_on() {
+        type Change = fn(&mut config::LoadBalancer);
+        let changes: [(&str, Change); 12] = [
+            ("lb-provider", |config| config.provider = "ovn".into()),
+            ("lb-method", |config| config.method = "SOURCE_IP".into()),
+            ("create-monitor", |config| config.create_monitor = true),
+            ("manage-security-groups", |config| config.manage_security_groups = true),
+            ("internal-lb", |config| config.internal = true),
+            ("cascade-delete", |config| config.cascade_delete = false),
+            ("enable-ingress-hostname", |config| config.ingress_hostname = true),
+            ("max-shared-lb", |config| config.max_shared = 3),
+            ("provider-requires-serial-api-calls", |config| config.serial_calls = true),
+            ("allow-unenforced-source-ranges", |config| {
+                config.allow_unenforced_source_ranges = true;
+            }),
+            ("failover-on-error", |config| config.failover_on_error = true),
+            ("OCCM_WAIT_LB_ACTIVE_STEPS", |config| config.wait_steps = 3),
+        ];
+        let settings = |config: &_| format!("{:?}", LoadBalancerSettings::from(config));
+        let default = settings(&config::LoadBalancer::default());
+        for (key, change) in changes {
+            let mut config = config::LoadBalancer::default();
+            change(&mut config);
+            assert_ne!(settings(&config), default, "{key}");
+        }
+    }
+}

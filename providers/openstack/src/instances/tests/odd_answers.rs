@@ -158,3 +158,22 @@ async fn a_row_that_cannot_be_read_costs_its_server_alone() {
     let odd_network = with(&networks, 1, "name", json!([7]));
     assert_eq!(describe(&ports, &sub_ports, &odd_network).await, [true, false, true]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_cannot_be_read_may_have_the_host_name_of_a_node() {
+    let stage = ProjectFixture::new().await;
+    let cases = [
+        (json!("worker-a"), true),
+        (json!([7]), true),
+        (json!("worker-b"), false),
+        (Value::Null, false),
+    ];
+    for (host_name, is_doubt) in cases {
+        let row = json!({"id": "s", "name": "node-0", "OS-EXT-SRV-ATTR:hostname": host_name, "addresses": "odd"});
+        let text = json!({ "servers": [row] }).to_string();
+        stage.fail("/compute/v2.1/servers/detail", FaultKind::Body { code: 200, text });
+        let answers = power(&instances(&stage), [named("worker-a", None)]).await;
+        assert_eq!(answers[0].is_err(), is_doubt, "{host_name}: {answers:?}");
+        stage.clear_faults();
+    }
+}

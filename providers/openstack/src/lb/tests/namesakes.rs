@@ -173,3 +173,25 @@ async fn an_orphan_is_deleted_without_the_floating_ip_of_another_cluster() {
         assert_eq!((rig.lbs().len(), rig.floating_ips().len()), (0, left), "{cluster}");
     }
 }
+
+/// Administrators see the floating IPs of every project.
+#[tokio::test(start_paused = true)]
+async fn a_service_without_a_balancer_leaves_the_floating_ip_of_another_project() {
+    let rig = Fixture::new(1).await;
+    let kept = rig
+        .settle(&with(service("web", &[80]), "keep-floatingip", "true"))
+        .await;
+    rig.remove(&kept).await;
+    let theirs = rig.floating_ips();
+    assert_eq!(theirs.len(), 1);
+    let address = theirs[0].floating_ip_address;
+    let shown = ServiceView {
+        status: LbStatus {
+            ingress: vec![LbIngress { ip: address, ..LbIngress::default() }],
+        },
+        ..namesake(&service("web", &[80]))
+    };
+    let rig = rig.restart_as("admin").await;
+    rig.remove(&shown).await;
+    assert_eq!(rig.floating_ips(), theirs);
+}

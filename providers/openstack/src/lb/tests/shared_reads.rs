@@ -348,3 +348,22 @@ async fn a_floating_ip_that_cannot_be_read_is_not_missing() {
         |request: &&String| request.contains("/floatingips?") && request.contains("limit=");
     assert_eq!(requests.iter().filter(shared).count(), 1, "they are listed once: {requests:#?}");
 }
+
+/// Administrators see the load balancers of every project, and a listing is a read like any other.
+#[tokio::test(start_paused = true)]
+async fn a_shared_listing_has_no_load_balancers_of_other_projects() {
+    let (rig, services) = restarted(6).await;
+    let before = rig.everything();
+    let rig = rig.restart_as("admin").await;
+    for service in &services {
+        let error = rig
+            .ensure(service, ReadMode::Fresh)
+            .await
+            .result
+            .unwrap_err();
+        assert!(error.to_string().contains("belongs to project"), "{}: {error}", service.key());
+    }
+    assert_eq!(rig.everything(), before);
+    let requests = rig.requests();
+    assert!(requests.iter().any(|request| request.contains("limit=")), "{requests:#?}");
+}
