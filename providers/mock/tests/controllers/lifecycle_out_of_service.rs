@@ -245,7 +245,7 @@ async fn a_node_without_provider_id_is_neither_marked_nor_deleted() {
     assert_eq!(world.node_writes(), ["patch nodes n0"], "the shutdown taint alone");
 }
 
-/// What is shut down, and asked about again and again, shows that the query is right.
+/// It is asked about again and again, together with the other one.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_not_marked_does_not_delay_the_deletion_of_another() {
     let (world, ccm) = ready_nodes(2).await;

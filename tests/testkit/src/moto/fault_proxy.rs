@@ -81,6 +81,18 @@ pub struct Fault {
     pub effect: ProxyFault,
 }
 
+impl Fault {
+    /// Returns the fault that refuses all requests of an action.
+    pub fn refused(action: &str, status: u16, code: &str) -> Self {
+        Self {
+            action: action.into(),
+            after: 0,
+            times: usize::MAX,
+            effect: ProxyFault::Refused(status, code.into()),
+        }
+    }
+}
+
 /// In place of an action: every request that may change something.
 pub const ANY_CHANGE: &str = "*";
 

@@ -3,10 +3,7 @@
 use anyhow::{Context as _, ensure};
 use ccm_testkit::{
     kubelet::NodeSpec,
-    moto::{
-        fault_proxy::{Fault, ProxyFault},
-        query_api::EC2,
-    },
+    moto::{fault_proxy::Fault, query_api::EC2},
 };
 use serde_json::Value;
 
@@ -49,15 +46,6 @@ async fn expect_finding(
     Ok(())
 }
 
-fn refuse(action: &str, status: u16, code: &str) -> Fault {
-    Fault {
-        action: action.into(),
-        after: 0,
-        times: usize::MAX,
-        effect: ProxyFault::Refused(status, code.into()),
-    }
-}
-
 pub(crate) async fn a_healthy_cluster_is_green_and_mistakes_have_their_lines(
     stage: &mut ClusterFixture<'_>,
 ) -> anyhow::Result<()> {
@@ -88,13 +76,13 @@ pub(crate) async fn a_healthy_cluster_is_green_and_mistakes_have_their_lines(
     for (action, name, object) in denied {
         stage
             .overlay()
-            .fail(refuse(action, 403, "UnauthorizedOperation"));
+            .fail(Fault::refused(action, 403, "UnauthorizedOperation"));
         expect_finding(stage, (name, "error", object)).await?;
         stage.overlay().heal();
     }
     stage
         .overlay()
-        .fail(refuse("DescribeVpcs", 400, "ExpiredToken"));
+        .fail(Fault::refused("DescribeVpcs", 400, "ExpiredToken"));
     let credentials = "instance profile, IRSA or environment";
     expect_finding(stage, ("CredentialsInvalid", "error", credentials)).await?;
     stage.overlay().heal();

@@ -1,7 +1,7 @@
 //! What users and administrators get wrong: one event that says it, and no load balancer that
 //! nobody owns.
 
-use ccm_testkit::moto::fault_proxy::{Fault, ProxyFault};
+use ccm_testkit::moto::fault_proxy::Fault;
 use serde_json::{Value, json};
 
 use super::fixture::{ClusterFixture, service};
@@ -14,15 +14,6 @@ async fn begin(stage: &mut ClusterFixture<'_>) -> anyhow::Result<()> {
     stage.nodes(1).await?;
     stage.start(&FLAGS).await?;
     Ok(())
-}
-
-fn refuse(action: &str, status: u16, code: &str) -> Fault {
-    Fault {
-        action: action.into(),
-        after: 0,
-        times: usize::MAX,
-        effect: ProxyFault::Refused(status, code.into()),
-    }
 }
 
 /// One event has all mistakes, and AWS is not asked for any change.
@@ -124,7 +115,9 @@ pub(crate) async fn refusals_of_aws_are_told_and_heal(
     stage: &mut ClusterFixture<'_>,
 ) -> anyhow::Result<()> {
     begin(stage).await?;
-    stage.overlay().fail(refuse(CREATE, 403, "AccessDenied"));
+    stage
+        .overlay()
+        .fail(Fault::refused(CREATE, 403, "AccessDenied"));
     stage
         .create(&service("denied", &[("TCP", 80)], &[]))
         .await?;
@@ -139,15 +132,17 @@ pub(crate) async fn refusals_of_aws_are_told_and_heal(
 
     stage
         .overlay()
-        .fail(refuse(CREATE, 400, "TooManyLoadBalancers"));
+        .fail(Fault::refused(CREATE, 400, "TooManyLoadBalancers"));
     stage.create(&service("many", &[("TCP", 81)], &[])).await?;
     stage
         .event("many", "AWSQuotaExceeded", &["TooManyLoadBalancers"])
         .await?;
     stage.overlay().heal();
-    stage
-        .overlay()
-        .fail(refuse("AuthorizeSecurityGroupIngress", 403, "UnauthorizedOperation"));
+    stage.overlay().fail(Fault::refused(
+        "AuthorizeSecurityGroupIngress",
+        403,
+        "UnauthorizedOperation",
+    ));
     stage
         .annotate("many", &[("healthcheck-interval", "20".into())])
         .await?;
@@ -174,7 +169,9 @@ pub(crate) async fn no_credential_is_shown_at_any_verbosity(
     stage.nodes(1).await?;
     for (name, format) in [("text", "--logging-format=text"), ("json", "--logging-format=json")] {
         stage.start(&[FLAGS[0], "--v=10", format]).await?;
-        stage.overlay().fail(refuse(CREATE, 403, "AccessDenied"));
+        stage
+            .overlay()
+            .fail(Fault::refused(CREATE, 403, "AccessDenied"));
         stage.create(&service(name, &[("TCP", 80)], &[])).await?;
         stage
             .event(name, "AWSPermissionDenied", &["elasticloadbalancing:CreateLoadBalancer"])
