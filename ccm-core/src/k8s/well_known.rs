@@ -54,6 +54,12 @@ pub const FRAMEWORK_LABELS: [&str; 8] = [
 pub const ANNOTATION_PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 /// Service annotation with source ranges, used when `spec.loadBalancerSourceRanges` is empty.
 pub const ANNOTATION_SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+/// Service annotation that keeps the load balancer where it would be deleted: `true` or `false`. It
+/// is this project's own, beside the prefix of the source ranges.
+pub const ANNOTATION_RETAIN: &str = "service.beta.kubernetes.io/load-balancer-retain";
+/// Service annotation with the ID of a load balancer that was kept, and that the Service adopts. It
+/// is this project's own.
+pub const ANNOTATION_ADOPT: &str = "service.beta.kubernetes.io/load-balancer-adopt";
 /// Finalizer on Services that own a load balancer.
 pub const FINALIZER_LOAD_BALANCER: &str = "service.kubernetes.io/load-balancer-cleanup";
 

@@ -21,6 +21,7 @@ use crate::{
             CollectOutcome, Orphan, OrphanAction, OrphanController, OrphanReport, OrphanScanError,
             scanner::OrphanScanner,
         },
+        service::RetainingServices,
     },
     k8s::{ServiceFields, ServiceView, well_known},
     provider::LoadBalancers,
@@ -47,13 +48,17 @@ impl ControllerBuilder<'_> {
         ctx: &ControllerContext,
         services: &Cache<ServiceView>,
         fields: &ServiceFields,
+        retaining: RetainingServices,
         lock: ControllerLock,
     ) -> Result<(), ManagerError> {
         let settings = self.manager.config.orphans.clone();
         if ctx.provider.inventory().is_none() {
             return Ok(());
         }
-        let scanner = self.orphan_scanner(ctx, services, fields, lock);
+        let scanner = OrphanScanner {
+            retaining,
+            ..self.orphan_scanner(ctx, services, fields, lock)
+        };
         if let RunMode::DryRun { .. } = self.mode {
             // The adoption report scans once.
             self.orphans = Some(scanner);
@@ -84,6 +89,7 @@ impl ControllerBuilder<'_> {
             events: ctx.events.clone(),
             op: self.op(lock).with_reason("nobody asks for it"),
             cloud: self.cloud_metrics.clone(),
+            retaining: RetainingServices::default(),
         }
     }
 }

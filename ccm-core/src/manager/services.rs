@@ -55,11 +55,19 @@ impl ControllerBuilder<'_> {
         };
         let lock = self.lock(names::SERVICE_LB);
         let ctx = self.controller_context(well_known::COMPONENT_SERVICE, SERVICE_CLIENT, lock);
-        self.orphan_controller(&ctx, &services, &fields, lock)?;
         let op = self.op(lock);
         let metrics = self.cloud_metrics.clone();
-        let controller =
-            ServiceController::new(ctx, config, services, fields, slices, op, metrics)?;
+        let controller = ServiceController::new(
+            ctx.clone(),
+            config,
+            services.clone(),
+            fields.clone(),
+            slices,
+            op,
+            metrics,
+        )?;
+        let retaining = controller.retaining_services();
+        self.orphan_controller(&ctx, &services, &fields, retaining, lock)?;
         self.add_controller(lock, names::SERVICE_LB, controller);
         Ok(())
     }

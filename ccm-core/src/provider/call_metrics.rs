@@ -23,7 +23,7 @@ pub(crate) fn outcome(error: Option<&CloudError>) -> &'static str {
 const CALL_SECONDS: [f64; 11] = [0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
 /// Calls of a provider that the controllers make.
-const OPERATIONS: [&str; 9] = [
+const OPERATIONS: [&str; 10] = [
     "describe_instances",
     "list_routes",
     "apply_routes",
@@ -31,6 +31,7 @@ const OPERATIONS: [&str; 9] = [
     "update_load_balancer_backends",
     "plan_load_balancer",
     "delete_load_balancer",
+    "retain_load_balancer",
     "list_owned",
     "delete_owned",
 ];

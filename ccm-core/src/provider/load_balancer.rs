@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::{CloudError, EventType, Op};
+use super::{CloudError, ErrorKind, EventType, Op, RetainOutcome, Retention, adopted_id};
 use crate::k8s::{
     EndpointSliceView, IpFamily, LbStatus, NodeView, Protocol, ServiceView, SessionAffinity,
     well_known,
@@ -119,6 +119,32 @@ pub trait LoadBalancers: Send + Sync {
     /// deleted. Must not change objects that this cluster does not own.
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError>;
 
+    /// Lets go of the load balancer of a Service, where [`delete`](Self::delete) would be called if the
+    /// Service did not ask to keep it. Everything that keeps it serving stays: listeners, backends,
+    /// addresses, security groups and rules. The default is an error, after which the load balancer
+    /// stays as it is and the Service waits.
+    ///
+    /// Called only if [`LbSupport::retain`] is set, until it returns
+    /// [`RetainOutcome::Retained`] or [`RetainOutcome::NothingToRetain`]. The finalizer is removed
+    /// then.
+    ///
+    /// Must be idempotent, and must continue an earlier call that was interrupted after any of its
+    /// cloud requests. The load balancer gets a mark in the cloud. From then on no `ensure`,
+    /// `update_backends`, `delete` or [`Inventory`](super::Inventory) of any cluster may change or
+    /// list it, also for a Service of the same name or UID. Only the `ensure` of a Service
+    /// [that names its ID](super::adopted_id) may: it makes the load balancer the Service's own,
+    /// removes the mark last, and then changes only what differs. An `ensure` must reject
+    /// ([`InvalidInput`](super::ErrorKind::InvalidInput)) an ID whose load balancer has no mark and
+    /// is not the Service's own.
+    ///
+    /// # Errors
+    /// Must return an error, without a change, if it is in doubt whether the load balancer is the
+    /// Service's or whether there is one, or if others use it too.
+    async fn retain(&self, op: &Op, lb: &LbRef) -> Result<RetainOutcome, CloudError> {
+        let _ = (op, lb);
+        Err(CloudError::new(ErrorKind::NotImplemented, "the provider cannot keep load balancers"))
+    }
+
     /// Returns the annotations to remove from a Service that continues to exist after its load
     /// balancer was deleted, because its type changed. These are the annotations that the provider
     /// wrote and that would mislead the next `ensure`. The default is none.
@@ -163,6 +189,8 @@ pub struct LbSupport {
     pub load_balancer_ip: bool,
     /// Session affinity by client address.
     pub client_ip_affinity: bool,
+    /// Load balancers that are kept for others ([`LoadBalancers::retain`]), and their adoption.
+    pub retain: bool,
 }
 
 impl LbSupport {
@@ -242,6 +270,34 @@ impl LbSupport {
             }
             Ok(_) => {}
             Err(invalid) => errors.extend(invalid),
+        }
+        errors.extend(self.retention_errors(service));
+        errors
+    }
+
+    /// Returns the validation errors of the annotations that keep and adopt a load balancer.
+    fn retention_errors(&self, service: &ServiceView) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        match Retention::of(service) {
+            Retention::Delete => {}
+            Retention::Keep if self.retain => {}
+            Retention::Keep => {
+                let message = "the provider cannot keep load balancers";
+                errors.push(FieldError::new(well_known::ANNOTATION_RETAIN, message));
+            }
+            Retention::Unclear(value) => {
+                let message = format!("{value:?} is neither true nor false");
+                errors.push(FieldError::new(well_known::ANNOTATION_RETAIN, message));
+            }
+        }
+        if service.annotation(well_known::ANNOTATION_ADOPT).is_some() {
+            if !self.retain {
+                let message = "the provider cannot adopt load balancers";
+                errors.push(FieldError::new(well_known::ANNOTATION_ADOPT, message));
+            } else if adopted_id(service).is_none() {
+                let message = "names no load balancer";
+                errors.push(FieldError::new(well_known::ANNOTATION_ADOPT, message));
+            }
         }
         errors
     }

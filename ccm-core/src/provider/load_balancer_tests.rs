@@ -15,6 +15,7 @@ const EVERYTHING: LbSupport = LbSupport {
     no_node_ports: true,
     load_balancer_ip: true,
     client_ip_affinity: true,
+    retain: true,
 };
 
 fn ports(protocols: &[Protocol]) -> Box<[ServicePort]> {
@@ -181,6 +182,32 @@ fn mistakes_become_one_error_that_names_each() {
         CloudError::from(vec![FieldError::new("a", "is wrong"), FieldError::new("b", "too")]);
     assert_eq!(
         (error.kind(), &*error.to_string()),
-        (super::super::ErrorKind::InvalidInput, "a: is wrong; b: too")
+        (ErrorKind::InvalidInput, "a: is wrong; b: too")
     );
+}
+
+#[test]
+fn what_is_unclear_or_not_supported_is_refused() {
+    const KEEP: &str = well_known::ANNOTATION_RETAIN;
+    const ADOPT: &str = well_known::ANNOTATION_ADOPT;
+    let unclear = Some("\"yes\" is neither true nor false");
+    let unable = Some("the provider cannot adopt load balancers");
+    for (key, value, supported, unsupported) in [
+        (KEEP, "false", None, None),
+        (KEEP, "true", None, Some("the provider cannot keep load balancers")),
+        (KEEP, "yes", unclear, unclear),
+        (ADOPT, "lb-1", None, unable),
+        (ADOPT, " ", Some("names no load balancer"), unable),
+    ] {
+        for (retain, message) in [(true, supported), (false, unsupported)] {
+            let mut service = service();
+            service.annotations.insert(key.into(), value.into());
+            let expected: Vec<_> = message
+                .map(|message| FieldError::new(key, message))
+                .into_iter()
+                .collect();
+            let found = LbSupport { retain, ..EVERYTHING }.validate(&service);
+            assert_eq!(found, expected, "{key}: {value:?}, {retain}");
+        }
+    }
 }

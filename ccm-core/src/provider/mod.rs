@@ -187,6 +187,7 @@ mod operation;
 pub mod prelude;
 mod rate_limiter;
 pub mod rest;
+mod retention;
 mod routes;
 mod shared_read;
 pub mod simple_instances;
@@ -218,6 +219,8 @@ pub use load_balancer::{
 pub use mutation::{Mutation, MutationResponse};
 pub use operation::{EventSink, EventType, Op};
 pub use rate_limiter::{Rate, RateLimiter};
+pub(crate) use retention::{RemovalPlan, Retention};
+pub use retention::{RetainOutcome, adopted_id};
 pub use routes::{Route, RouteChange, RouteLimits, Routes, UNINITIALIZED_NODE_DELAY};
 pub use shared_read::SharedRead;
 pub(crate) use throttle::Throttle;

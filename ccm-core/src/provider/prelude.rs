@@ -10,9 +10,10 @@ pub use super::{
     ErrorKind, EventType, FieldError, Finding, InstanceMetadata, InstanceQuery, InstanceStatus,
     Instances, Inventory, LabelRequirement, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers,
     MetadataScope, Mutation, MutationResponse, NodeOwnership, NodeTarget, Op, OwnedObject, Owner,
-    PlannedChange, PowerState, Progress, ProviderContext, Rate, RateLimiter, ReadMode, Route,
-    RouteChange, RouteLimits, Routes, SIMPLE_OPERATIONS, ServiceInterpretation, ServiceNotice,
-    SharedRead, SourceRanges, is_canonical_number,
+    PlannedChange, PowerState, Progress, ProviderContext, Rate, RateLimiter, ReadMode,
+    RetainOutcome, Route, RouteChange, RouteLimits, Routes, SIMPLE_OPERATIONS,
+    ServiceInterpretation, ServiceNotice, SharedRead, SourceRanges, adopted_id,
+    is_canonical_number,
     rest::{
         ErrorFormat, ErrorResponse, OperationFormat, OperationStatus, PageFormat, RestClient,
         Transport, path,

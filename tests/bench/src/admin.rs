@@ -29,12 +29,14 @@ const READS: [&str; 7] = [
     "list_routes",
 ];
 /// Operations that change something.
-const WRITES: [&str; 6] = [
+const WRITES: [&str; 8] = [
+    "adopt_load_balancer",
     "create_load_balancer",
     "create_route",
     "delete_load_balancer",
     "delete_route",
     "modify_load_balancer",
+    "retain_load_balancer",
     "update_load_balancer",
 ];
 

@@ -183,6 +183,29 @@ impl CloudApi for InterceptedCloud {
             .await
     }
 
+    async fn retain_load_balancer(
+        &self,
+        key: &LoadBalancerKey,
+    ) -> Result<Option<LoadBalancer>, CloudError> {
+        let key = key.clone();
+        let object = key.service.clone();
+        let call = |cloud: MockCloud| async move { cloud.retain_load_balancer(&key).await };
+        self.call(OperationKind::Write, "retain_load_balancer", &object, call)
+            .await
+    }
+
+    async fn adopt_load_balancer(
+        &self,
+        id: &str,
+        key: &LoadBalancerKey,
+    ) -> Result<LoadBalancer, CloudError> {
+        let (id, key) = (id.to_owned(), key.clone());
+        let object = key.service.clone();
+        let call = |cloud: MockCloud| async move { cloud.adopt_load_balancer(&id, &key).await };
+        self.call(OperationKind::Write, "adopt_load_balancer", &object, call)
+            .await
+    }
+
     async fn list_load_balancers(&self, cluster: &str) -> Result<Vec<LoadBalancer>, CloudError> {
         let cluster = cluster.to_owned();
         self.call(OperationKind::Read, "list_load_balancers", "", |cloud| async move {

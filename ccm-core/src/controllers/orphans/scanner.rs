@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::plan::{LiveOwners, Orphan, OrphanReason, find_orphans};
 use crate::{
+    controllers::service::RetainingServices,
     k8s::{NodeFields, NodeView, ServiceFields, ServiceView},
     provider::{
         CloudError, CloudProvider, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress,
@@ -44,6 +45,8 @@ pub(crate) struct OrphanScanner {
     /// The template for the `Op` of each provider call.
     pub(crate) op: Op,
     pub(crate) cloud: CloudMetrics,
+    /// The Services that ask to keep their load balancers; none if this process syncs no Services.
+    pub(crate) retaining: RetainingServices,
 }
 
 /// The result of a scan.
@@ -221,10 +224,15 @@ impl OrphanScanner {
     }
 
     /// Returns the reason why the objects of this owner are orphans, according to the API server
-    /// instead of the caches; `None` if they are needed.
+    /// instead of the caches; `None` if they are needed, or to be kept.
     async fn read_orphan_reason(&self, owner: &Owner) -> Result<Option<OrphanReason>, ApiError> {
         let live_owners = match owner {
             Owner::Cluster => LiveOwners::default(),
+            Owner::Service { namespace, name, uid }
+                if self.retaining.contains(namespace, name, uid.as_deref()) =>
+            {
+                return Ok(None);
+            }
             Owner::Service { namespace, name, .. } => {
                 let found = self
                     .api

@@ -28,7 +28,9 @@ use crate::{
         RequestedLoadBalancer, ServiceExplanation,
     },
     k8s::{LbIngress, NodeView, Protocol, ServiceFields, ServiceView, TrafficPolicy},
-    provider::{BackendKind, CloudProvider, Digest, FieldError, ServiceInterpretation},
+    provider::{
+        BackendKind, CloudProvider, Digest, FieldError, RemovalPlan, ServiceInterpretation,
+    },
     runtime::cache::Cache,
 };
 
@@ -73,8 +75,9 @@ impl ServiceController {
 
 impl Explainer for ServiceExplainer {
     fn explain_service(&self, key: &str, time: ExplainTime) -> Option<ServiceExplanation> {
-        let state = self.states.lock().get(key).cloned().unwrap_or_default();
+        let mut state = self.states.lock().get(key).cloned().unwrap_or_default();
         let cached = self.services.get(key);
+        state.observe_retention(cached.as_deref());
         // A Service that is gone is explained as long as its load balancer exists.
         let service = cached.clone().or_else(|| {
             state
@@ -107,6 +110,7 @@ impl Explainer for ServiceExplainer {
             errors: &parsed.errors,
             backends: parsed.backends.as_ref(),
             action: &action,
+            removal: self.removal_plan(cached.as_deref(), &state),
             now,
         };
         let causes = causes(&facts, time);
@@ -120,7 +124,7 @@ impl Explainer for ServiceExplainer {
             causes,
             requested: explain_request(&service, &state, &parsed),
             existing,
-            plan: self.explain_plan(&action, &state, time),
+            plan: self.explain_plan(&facts, time),
             last_attempt: state
                 .last_attempt
                 .as_ref()
@@ -152,6 +156,17 @@ impl ServiceExplainer {
     fn is_to_be_served(&self, service: &ServiceView, state: &ServiceSyncState) -> bool {
         let is_replaced = state.may_exist_in_cloud && state.uid != service.uid;
         self.fields.is_managed(service) && !is_replaced
+    }
+
+    /// Returns what is done with the load balancer if it is not needed.
+    fn removal_plan(&self, service: Option<&ServiceView>, state: &ServiceSyncState) -> RemovalPlan {
+        let can_retain = self
+            .provider
+            .load_balancers()
+            .is_some_and(|load_balancers| load_balancers.supports().retain);
+        state
+            .retention_beside(service, can_retain)
+            .removal(can_retain)
     }
 
     /// Parses a Service and selects its backends from the caches.
@@ -233,12 +248,8 @@ impl ServiceExplainer {
         }
     }
 
-    fn explain_plan(
-        &self,
-        action: &ServiceAction,
-        state: &ServiceSyncState,
-        time: ExplainTime,
-    ) -> ExplainedPlan {
+    fn explain_plan(&self, facts: &ServiceFacts<'_>, time: ExplainTime) -> ExplainedPlan {
+        let ServiceFacts { action, state, .. } = *facts;
         let mut until = None;
         let name = match action {
             ServiceAction::Forget => "nothing",
@@ -253,7 +264,11 @@ impl ServiceExplainer {
             ServiceAction::Serve(ServeAction::CheckDrift(_)) => "compare with the cloud",
             ServiceAction::Serve(ServeAction::RestoreStatus) => "write finalizer and status again",
             ServiceAction::RemoveCondition => "remove the condition",
-            ServiceAction::Delete { .. } => "delete the load balancer",
+            ServiceAction::Delete { .. } => match facts.removal {
+                RemovalPlan::Delete => "delete the load balancer",
+                RemovalPlan::LetGo => "keep the load balancer and let go of it",
+                RemovalPlan::Nothing => "delete nothing until the annotation is corrected",
+            },
         };
         ExplainedPlan {
             action: name,

@@ -43,7 +43,7 @@ use super::ControllerContext;
 use crate::{
     error::chain,
     k8s::{ServiceFields, ServiceView},
-    provider::{BackendKind, LabelRequirement, Op, call_metrics::CloudMetrics},
+    provider::{BackendKind, LabelRequirement, Op, Retention, call_metrics::CloudMetrics},
     runtime::{
         cache::{Cache, Change},
         work_queue::WorkQueue,
@@ -85,6 +85,28 @@ pub struct ServiceController {
     node_changes: Arc<NodeChanges>,
     node_sync: Mutex<NodeSyncPass>,
     started_at: Instant,
+}
+
+/// The Services whose load balancers must not be deleted, as far as this process has observed them.
+/// Nothing else remembers the wish of a Service whose finalizer was removed by hand.
+#[derive(Clone, Default)]
+pub(crate) struct RetainingServices {
+    states: Arc<Mutex<HashMap<Arc<str>, ServiceSyncState>>>,
+}
+
+impl RetainingServices {
+    /// Returns true if the Service has a load balancer that must not be deleted. Without a UID it
+    /// may be any Service of the name.
+    pub(crate) fn contains(&self, namespace: &str, name: &str, uid: Option<&str>) -> bool {
+        self.states
+            .lock()
+            .get(&*format!("{namespace}/{name}"))
+            .is_some_and(|state| {
+                state.may_exist_in_cloud
+                    && state.retention != Retention::Delete
+                    && uid.is_none_or(|uid| *uid == *state.uid)
+            })
+    }
 }
 
 /// Node changes that are not applied to the load balancers yet.
@@ -165,6 +187,11 @@ impl ServiceController {
             node_sync: Mutex::default(),
             started_at,
         })
+    }
+
+    /// Returns the Services whose load balancers must not be deleted, while the controller runs.
+    pub(crate) fn retaining_services(&self) -> RetainingServices {
+        RetainingServices { states: self.states.clone() }
     }
 
     /// Runs the controller until it is cancelled.

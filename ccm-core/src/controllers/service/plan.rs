@@ -15,8 +15,8 @@ use std::{
 use super::condition::WrittenCondition;
 use crate::{
     explain::AttemptRecord,
-    k8s::{LbIngress, LbStatus, ServiceFields, ServiceView},
-    provider::{BackendKind, Digest, FieldError, ReadMode},
+    k8s::{LbIngress, LbStatus, ServiceFields, ServiceView, well_known::ANNOTATION_RETAIN},
+    provider::{BackendKind, Digest, FieldError, ReadMode, Retention},
 };
 
 /// The time within which the watch must deliver our own write. After that, the cache is trusted
@@ -47,6 +47,8 @@ pub(crate) struct ServiceSyncState {
     pub(crate) may_exist_in_cloud: bool,
     /// True once the load balancer is completely deleted, so that only the finalizer remains.
     pub(crate) deleted: bool,
+    /// What the Service, when last observed, wanted to become of its load balancer.
+    pub(crate) retention: Retention,
     /// True if another controller served the Service, by its class, when it was last observed.
     pub(crate) other_controller: bool,
     /// The desired state that was last applied to the cloud; `None` if that is uncertain.
@@ -101,6 +103,33 @@ pub(crate) struct ServiceSyncState {
     /// The spec that the load balancer serves. While the Service is invalid, this spec selects the
     /// backends.
     pub(crate) served_spec: Option<ServedSpec>,
+}
+
+impl ServiceSyncState {
+    /// Records what the Service wants to become of its load balancer. The annotation of another
+    /// Service of the same name says nothing about it, except in [`Self::retention_beside`].
+    pub(crate) fn observe_retention(&mut self, service: Option<&ServiceView>) {
+        if let Some(service) = service
+            && (service.uid == self.uid || !self.may_exist_in_cloud)
+        {
+            self.retention = Retention::of(service);
+        }
+    }
+
+    /// Returns what becomes of the load balancer while `service` has the name of its Service.
+    /// `can_retain` says that the provider can keep load balancers.
+    pub(crate) fn retention_beside(
+        &self,
+        service: Option<&ServiceView>,
+        can_retain: bool,
+    ) -> Retention {
+        match service {
+            Some(other) if self.may_exist_in_cloud && other.uid != self.uid => {
+                self.retention.decided_by(other, can_retain)
+            }
+            _ => self.retention.clone(),
+        }
+    }
 }
 
 /// Consecutive failures of `ensure` with the same desired state.
@@ -171,7 +200,10 @@ impl SyncGoal {
         if follow_up == AfterDelete::RemoveFinalizer && service.is_some() {
             described_by = service;
         }
-        Self::Delete(Digest::of(&described_by.map(|service| &service.annotations)))
+        let annotations = described_by.map(|service| &service.annotations);
+        // The annotation of another Service of this name may decide, too.
+        let decision = service.map(|service| service.annotation(ANNOTATION_RETAIN));
+        Self::Delete(Digest::of(&(annotations, decision)))
     }
 }
 

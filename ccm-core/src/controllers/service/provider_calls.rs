@@ -11,7 +11,7 @@ use super::concurrency::ConcurrencyLimit;
 use crate::{
     provider::{
         CloudError, CloudProvider, ErrorKind, LbOutcome, LbRef, LbSpec, LoadBalancers, Op,
-        PlannedChange, Progress, ReadMode, Throttle, call_metrics::CloudMetrics,
+        PlannedChange, Progress, ReadMode, RetainOutcome, Throttle, call_metrics::CloudMetrics,
     },
     telemetry::controller_metrics::call_span,
 };
@@ -99,6 +99,23 @@ impl LoadBalancerCalls {
         let op = op.for_call(Instant::now() + CALL_TIMEOUT);
         let call = async { self.load_balancers()?.delete(&op, lb).await };
         self.call("delete_load_balancer", &op, call, |_| None).await
+    }
+
+    pub(crate) async fn retain(
+        &self,
+        op: Op,
+        lb: &LbRef,
+    ) -> Result<Result<RetainOutcome, CloudError>, Throttled> {
+        let op = op.for_call(Instant::now() + CALL_TIMEOUT);
+        let call = async {
+            let load_balancers = self.load_balancers()?;
+            if !load_balancers.supports().retain {
+                let message = "the provider cannot keep load balancers";
+                return Err(CloudError::new(ErrorKind::NotImplemented, message));
+            }
+            load_balancers.retain(&op, lb).await
+        };
+        self.call("retain_load_balancer", &op, call, |_| None).await
     }
 
     /// Makes a call that returns an `LbOutcome`, which may contain both an error and a status.

@@ -39,6 +39,7 @@ pub(crate) enum ServiceOperation {
     Delete {
         service_deleted: bool,
     },
+    Retain,
     RemoveFinalizer,
     Publish,
 }
@@ -126,6 +127,11 @@ impl ServiceSyncError {
         matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::QuotaExceeded)
     }
 
+    /// Returns true if a load balancer could not be kept as its Service asks.
+    pub(crate) fn is_about_retention(&self) -> bool {
+        matches!(self, Self::Cloud { operation: ServiceOperation::Retain, .. })
+    }
+
     /// Returns true if the error counts as a failed attempt for the back-off and the metrics.
     pub(crate) fn is_failure(&self) -> bool {
         match self {
@@ -181,6 +187,7 @@ impl ServiceOperation {
         match self {
             Self::Update { .. } => "UpdateLoadBalancerFailed",
             Self::Delete { service_deleted: true } => "DeleteLoadBalancerFailed",
+            Self::Retain => "RetainLoadBalancerFailed",
             _ => "SyncLoadBalancerFailed",
         }
     }
@@ -201,6 +208,7 @@ impl ServiceOperation {
             Self::Ensure => "failed to ensure load balancer",
             Self::Compare => "failed to compare load balancer",
             Self::Delete { service_deleted: false } => "failed to delete load balancer",
+            Self::Retain => "failed to keep load balancer",
             Self::RemoveFinalizer => "failed to remove load balancer cleanup finalizer",
             Self::Publish => "failed to update load balancer status",
         };

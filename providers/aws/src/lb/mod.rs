@@ -155,6 +155,7 @@ impl LoadBalancers for NetworkLoadBalancers {
             no_node_ports: true,
             load_balancer_ip: true,
             client_ip_affinity: true,
+            retain: false,
         }
     }
 

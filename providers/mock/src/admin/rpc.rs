@@ -75,6 +75,13 @@ pub(crate) struct UpdateLoadBalancer {
     pub(crate) members: Members,
 }
 
+/// Arguments of `adopt_load_balancer`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct AdoptLoadBalancer {
+    pub(crate) id: String,
+    pub(crate) key: LoadBalancerKey,
+}
+
 pub(super) fn router() -> Router<MockCloud> {
     Router::new()
         .route("/v1/rpc/info", get(info))
@@ -86,6 +93,8 @@ pub(super) fn router() -> Router<MockCloud> {
         .route("/v1/rpc/modify_load_balancer", post(modify_load_balancer))
         .route("/v1/rpc/update_load_balancer", post(update_load_balancer))
         .route("/v1/rpc/delete_load_balancer", post(delete_load_balancer))
+        .route("/v1/rpc/retain_load_balancer", post(retain_load_balancer))
+        .route("/v1/rpc/adopt_load_balancer", post(adopt_load_balancer))
         .route("/v1/rpc/list_load_balancers", post(list_load_balancers))
 }
 
@@ -170,6 +179,20 @@ async fn delete_load_balancer(
     Json(key): Json<LoadBalancerKey>,
 ) -> Json<Wire<DeleteResult>> {
     to_response(cloud.delete_load_balancer(&key).await)
+}
+
+async fn retain_load_balancer(
+    State(cloud): State<MockCloud>,
+    Json(key): Json<LoadBalancerKey>,
+) -> Json<Wire<Option<LoadBalancer>>> {
+    to_response(cloud.retain_load_balancer(&key).await)
+}
+
+async fn adopt_load_balancer(
+    State(cloud): State<MockCloud>,
+    Json(adopt): Json<AdoptLoadBalancer>,
+) -> Json<Wire<LoadBalancer>> {
+    to_response(cloud.adopt_load_balancer(&adopt.id, &adopt.key).await)
 }
 
 async fn list_load_balancers(

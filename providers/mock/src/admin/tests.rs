@@ -78,7 +78,7 @@ async fn empty_lists_and_counts_have_their_full_shape() {
     let zero = json!({
         "describe_instances": 0, "describe_instances_nodes": 0, "list_routes": 0, "create_route": 0, "delete_route": 0,
         "get_load_balancer": 0, "ensure_load_balancer": 0, "create_load_balancer": 0, "modify_load_balancer": 0,
-        "update_load_balancer": 0, "delete_load_balancer": 0,
+        "update_load_balancer": 0, "delete_load_balancer": 0, "retain_load_balancer": 0, "adopt_load_balancer": 0,
         "list_load_balancers": 0, "throttled": 0,
     });
     assert_eq!(server.get("/v1/calls").await, (200, zero));
@@ -254,7 +254,7 @@ async fn a_load_balancer_is_shown_and_changed_by_hand() {
     let spec = dns_load_balancer();
     server.cloud.create_load_balancer(&spec).await.unwrap();
     let shown = json!({
-        "id": "lb-00000001", "name": "a1", "cluster": "c", "uid": "u", "service": "default/web", "state": "active",
+        "id": "lb-00000001", "name": "a1", "cluster": "c", "uid": "u", "service": "default/web", "retained": false, "state": "active",
         "ports": [53], "nodes": ["n1"], "address": "192.0.2.1", "addresses": ["192.0.2.1"],
         "listeners": [{"protocol": "UDP", "port": 53, "nodePort": 30053}], "sourceRanges": ["10.0.0.0/8"],
         "healthCheckNodePort": null, "affinitySeconds": null, "families": ["IPv4"], "requestedAddress": null,

@@ -9,7 +9,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::http::Http;
 use crate::{
-    admin::rpc::{Info, ModifyLoadBalancer, UpdateLoadBalancer, Wire},
+    admin::rpc::{AdoptLoadBalancer, Info, ModifyLoadBalancer, UpdateLoadBalancer, Wire},
     cloud::{
         CloudApi, CloudInstanceQuery, DeleteResult, Instance, LoadBalancer, LoadBalancerKey,
         LoadBalancerSettings, LoadBalancerSpec, Members, OwnedRoute, RouteBatch, config::HostPort,
@@ -149,6 +149,22 @@ impl CloudApi for RemoteCloud {
         key: &LoadBalancerKey,
     ) -> Result<DeleteResult, CloudError> {
         self.call("delete_load_balancer", key).await
+    }
+
+    async fn retain_load_balancer(
+        &self,
+        key: &LoadBalancerKey,
+    ) -> Result<Option<LoadBalancer>, CloudError> {
+        self.call("retain_load_balancer", key).await
+    }
+
+    async fn adopt_load_balancer(
+        &self,
+        id: &str,
+        key: &LoadBalancerKey,
+    ) -> Result<LoadBalancer, CloudError> {
+        let adopt = AdoptLoadBalancer { id: id.to_owned(), key: key.clone() };
+        self.call("adopt_load_balancer", &adopt).await
     }
 
     async fn list_load_balancers(&self, cluster: &str) -> Result<Vec<LoadBalancer>, CloudError> {

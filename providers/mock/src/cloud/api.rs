@@ -72,7 +72,25 @@ pub trait CloudApi: Send + Sync {
     async fn delete_load_balancer(&self, key: &LoadBalancerKey)
     -> Result<DeleteResult, CloudError>;
 
-    /// Lists a cluster's load balancers.
+    /// Marks a load balancer, so that it belongs to nobody and no call but
+    /// [`adopt_load_balancer`](Self::adopt_load_balancer) finds it. Returns `None` if this owner has
+    /// none, and one that it let go before unchanged. Fails with [`ErrorKind::Conflict`] while it is
+    /// being deleted.
+    async fn retain_load_balancer(
+        &self,
+        key: &LoadBalancerKey,
+    ) -> Result<Option<LoadBalancer>, CloudError>;
+
+    /// Gives the load balancer with this ID, which its owner must have let go, to the owner and name
+    /// in `key`. One that this owner already has is returned unchanged. Fails with
+    /// [`ErrorKind::InvalidInput`] if it does not exist, was not let go, or the name is taken.
+    async fn adopt_load_balancer(
+        &self,
+        id: &str,
+        key: &LoadBalancerKey,
+    ) -> Result<LoadBalancer, CloudError>;
+
+    /// Lists a cluster's load balancers. Those that were let go are not among them.
     async fn list_load_balancers(&self, cluster: &str) -> Result<Vec<LoadBalancer>, CloudError>;
 }
 
@@ -185,6 +203,27 @@ impl CloudApi for MockCloud {
     ) -> Result<DeleteResult, CloudError> {
         self.load_balancer_call(Operation::DeleteLoadBalancer, Some(key), |state| {
             Ok(state.load_balancers.delete(key))
+        })
+        .await
+    }
+
+    async fn retain_load_balancer(
+        &self,
+        key: &LoadBalancerKey,
+    ) -> Result<Option<LoadBalancer>, CloudError> {
+        self.load_balancer_call(Operation::RetainLoadBalancer, Some(key), |state| {
+            state.load_balancers.retain(key)
+        })
+        .await
+    }
+
+    async fn adopt_load_balancer(
+        &self,
+        id: &str,
+        key: &LoadBalancerKey,
+    ) -> Result<LoadBalancer, CloudError> {
+        self.load_balancer_call(Operation::AdoptLoadBalancer, Some(key), |state| {
+            state.load_balancers.adopt(id, key)
         })
         .await
     }

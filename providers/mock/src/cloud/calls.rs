@@ -24,6 +24,10 @@ pub enum Operation {
     UpdateLoadBalancer,
     /// Deletes a load balancer.
     DeleteLoadBalancer,
+    /// Marks a load balancer, so that it belongs to nobody.
+    RetainLoadBalancer,
+    /// Gives a marked load balancer to another owner.
+    AdoptLoadBalancer,
     /// Lists a cluster's load balancers.
     ListLoadBalancers,
     /// Stands for both creating and modifying a load balancer; only for faults and counts.
@@ -45,7 +49,7 @@ pub enum Capability {
 
 impl Operation {
     /// Every operation that can be called.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::DescribeInstances,
         Self::ListRoutes,
         Self::CreateRoute,
@@ -55,6 +59,8 @@ impl Operation {
         Self::ModifyLoadBalancer,
         Self::UpdateLoadBalancer,
         Self::DeleteLoadBalancer,
+        Self::RetainLoadBalancer,
+        Self::AdoptLoadBalancer,
         Self::ListLoadBalancers,
     ];
 
@@ -70,6 +76,8 @@ impl Operation {
             Self::ModifyLoadBalancer => "modify_load_balancer",
             Self::UpdateLoadBalancer => "update_load_balancer",
             Self::DeleteLoadBalancer => "delete_load_balancer",
+            Self::RetainLoadBalancer => "retain_load_balancer",
+            Self::AdoptLoadBalancer => "adopt_load_balancer",
             Self::ListLoadBalancers => "list_load_balancers",
             Self::EnsureLoadBalancer => "ensure_load_balancer",
             Self::Any => "any",
@@ -142,6 +150,10 @@ pub struct Calls {
     pub update_load_balancer: u64,
     /// Calls of `delete_load_balancer`.
     pub delete_load_balancer: u64,
+    /// Calls of `retain_load_balancer`.
+    pub retain_load_balancer: u64,
+    /// Calls of `adopt_load_balancer`.
+    pub adopt_load_balancer: u64,
     /// Calls of `list_load_balancers`.
     pub list_load_balancers: u64,
     /// Calls of any operation that were over the rate limit; they are also counted above.
@@ -206,6 +218,8 @@ impl Calls {
             Operation::ModifyLoadBalancer => &mut self.modify_load_balancer,
             Operation::UpdateLoadBalancer => &mut self.update_load_balancer,
             Operation::DeleteLoadBalancer => &mut self.delete_load_balancer,
+            Operation::RetainLoadBalancer => &mut self.retain_load_balancer,
+            Operation::AdoptLoadBalancer => &mut self.adopt_load_balancer,
             Operation::ListLoadBalancers => &mut self.list_load_balancers,
             // Not reached: `add` updates the sum for the first, and the second has no count.
             Operation::EnsureLoadBalancer | Operation::Any => &mut self.ensure_load_balancer,

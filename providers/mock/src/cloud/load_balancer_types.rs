@@ -26,6 +26,10 @@ pub struct LoadBalancer {
     pub uid: String,
     /// Service that it was created for, `namespace/name`.
     pub service: String,
+    /// True if its owner has let go of it. It belongs to nobody then, and the owner is only shown as
+    /// its last one.
+    #[serde(default)]
+    pub retained: bool,
     /// Lifecycle state.
     pub state: LoadBalancerState,
     /// Ports, in the order of the Service.

@@ -96,7 +96,7 @@ impl LoadBalancerTable {
         self.advance_states();
         self.entries
             .values()
-            .filter(|entry| entry.shown.cluster == cluster)
+            .filter(|entry| entry.shown.cluster == cluster && !entry.shown.retained)
             .map(StoredLoadBalancer::show)
             .collect()
     }
@@ -116,8 +116,12 @@ impl LoadBalancerTable {
         if let Some(entry) = self.entries.get(&key.name) {
             let shown = &entry.shown;
             if !owns(key, shown) {
-                let LoadBalancer { uid, cluster, .. } = shown;
-                let reason = format!("the name is taken by service UID {uid} of cluster {cluster}");
+                let LoadBalancer { id, uid, cluster, .. } = shown;
+                let reason = if shown.retained {
+                    format!("the name is taken by load balancer {id}, which was let go")
+                } else {
+                    format!("the name is taken by service UID {uid} of cluster {cluster}")
+                };
                 return Err(create_error(key, ErrorKind::Conflict, &reason));
             }
             if shown.state == LoadBalancerState::Deleting {
@@ -193,6 +197,70 @@ impl LoadBalancerTable {
             entry.state_ends_at = Some(Instant::now() + deletion);
         }
         DeleteResult::InProgress
+    }
+
+    /// Marks a load balancer of this owner, so that it belongs to nobody. Returns `None` if this owner
+    /// never had it.
+    pub(super) fn retain(
+        &mut self,
+        key: &LoadBalancerKey,
+    ) -> Result<Option<LoadBalancer>, CloudError> {
+        self.advance_states();
+        let Some(entry) = self.entries.get_mut(&key.name) else {
+            return Ok(None);
+        };
+        let shown = &mut entry.shown;
+        if !is_last_owner(key, shown) {
+            return Ok(None);
+        }
+        if shown.state == LoadBalancerState::Deleting {
+            return Err(being_deleted_error("retain", &key.name));
+        }
+        if !shown.retained {
+            shown.retained = true;
+            shown.generation += 1;
+        }
+        Ok(Some(entry.show()))
+    }
+
+    /// Gives a marked load balancer to a new owner, in one step. One that the owner has adopted before
+    /// is returned unchanged.
+    pub(super) fn adopt(
+        &mut self,
+        id: &str,
+        key: &LoadBalancerKey,
+    ) -> Result<LoadBalancer, CloudError> {
+        self.advance_states();
+        let reject = |reason: &str| {
+            Err(CloudError::invalid_input(format!("adopt load balancer {id}: {reason}")))
+        };
+        let found = self.entries.values().find(|entry| entry.shown.id == id);
+        let Some(shown) = found.map(|entry| entry.shown.clone()) else {
+            return reject("it does not exist");
+        };
+        if owns(key, &shown) {
+            return self.find_changeable(key, "adopt").map(|entry| entry.show());
+        }
+        if !shown.retained {
+            let LoadBalancer { cluster, service, .. } = &shown;
+            return reject(&format!("service {service} of cluster {cluster} has not let go of it"));
+        }
+        if shown.name != key.name && self.entries.contains_key(&key.name) {
+            return reject(&format!("the name {} is taken", key.name));
+        }
+        let Some(mut entry) = self.entries.remove(&shown.name) else {
+            return reject("it does not exist");
+        };
+        let adopted = &mut entry.shown;
+        adopted.name.clone_from(&key.name);
+        adopted.cluster.clone_from(&key.cluster);
+        adopted.uid.clone_from(&key.uid);
+        adopted.service.clone_from(&key.service);
+        adopted.retained = false;
+        adopted.generation += 1;
+        let answer = entry.show();
+        self.entries.insert(key.name.clone(), entry);
+        Ok(answer)
     }
 
     /// Removes a load balancer at once, regardless of its owner. Returns `false` if it does not
@@ -299,6 +367,7 @@ impl LoadBalancerTable {
             cluster: spec.key.cluster.clone(),
             uid: spec.key.uid.clone(),
             service: spec.key.service.clone(),
+            retained: false,
             state: LoadBalancerState::Provisioning,
             ports: ports(&spec.settings),
             nodes: Arc::default(),
@@ -311,8 +380,14 @@ impl LoadBalancerTable {
     }
 }
 
-/// Returns true if the owner in a request's key is the owner of a load balancer.
+/// Returns true if the owner in a request's key is the owner of a load balancer. One that was let go
+/// has none.
 fn owns(key: &LoadBalancerKey, shown: &LoadBalancer) -> bool {
+    is_last_owner(key, shown) && !shown.retained
+}
+
+/// Returns true if the owner in a request's key owns a load balancer, or did when it let go of it.
+fn is_last_owner(key: &LoadBalancerKey, shown: &LoadBalancer) -> bool {
     key.cluster == shown.cluster && key.uid == shown.uid
 }
 

@@ -212,8 +212,14 @@ async fn a_call_takes_its_time_once_and_counts_once() {
         .unwrap();
     cloud.get_load_balancer(&key("c", "a")).await.unwrap();
     cloud.list_load_balancers("c").await.unwrap();
+    let retained = cloud.retain_load_balancer(&key("c", "a")).await.unwrap();
+    let id = retained.unwrap().id;
+    cloud
+        .adopt_load_balancer(&id, &key("c", "a"))
+        .await
+        .unwrap();
     cloud.delete_load_balancer(&key("c", "a")).await.unwrap();
-    assert_eq!(begin.elapsed(), Duration::from_millis(80 + 6 * 40));
+    assert_eq!(begin.elapsed(), Duration::from_millis(80 + 8 * 40));
     let expected = Calls {
         describe_instances: 1,
         describe_instances_nodes: 50,
@@ -226,6 +232,8 @@ async fn a_call_takes_its_time_once_and_counts_once() {
         modify_load_balancer: 1,
         update_load_balancer: 1,
         delete_load_balancer: 1,
+        retain_load_balancer: 1,
+        adopt_load_balancer: 1,
         list_load_balancers: 1,
         throttled: 0,
     };
@@ -303,6 +311,18 @@ async fn each_fault_has_its_kind_on_every_operation() {
         failed.push(
             cloud
                 .delete_load_balancer(&key("c", "a"))
+                .await
+                .unwrap_err(),
+        );
+        failed.push(
+            cloud
+                .retain_load_balancer(&key("c", "a"))
+                .await
+                .unwrap_err(),
+        );
+        failed.push(
+            cloud
+                .adopt_load_balancer("lb-00000001", &key("c", "a"))
                 .await
                 .unwrap_err(),
         );

@@ -188,6 +188,8 @@ impl CloudProvider for MockProvider {
             load_balancer::MODIFY,
             load_balancer::UPDATE,
             load_balancer::DELETE,
+            load_balancer::RETAIN,
+            load_balancer::ADOPT,
             routes::CREATE,
             routes::DELETE,
         ]

@@ -83,6 +83,13 @@ impl TestCluster {
         }
     }
 
+    /// Another cluster in the same cloud, without objects.
+    pub(crate) fn beside(&self) -> Self {
+        let mut other = Self::provisioned();
+        other.cloud = self.cloud.clone();
+        other
+    }
+
     /// A world where every node has an instance.
     pub(crate) fn provisioned() -> Self {
         Self::new("region: r1\nzones: [r1a]\ninstanceType: m.large\nautoProvision: true\n")

@@ -36,6 +36,7 @@ mod services_errors;
 mod services_load;
 mod services_nodes;
 mod services_restart;
+mod services_retain;
 mod shadow;
 mod situations;
 mod start;

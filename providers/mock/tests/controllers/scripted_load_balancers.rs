@@ -16,7 +16,7 @@ use ccm_core::{
     provider::{
         BackendKind, Backends, CloudError, CloudProvider, LbOutcome, LbRef, LbSpec, LbSupport,
         LoadBalancers, NodeOwnership, NodeTarget, Op, PlannedChange, Progress, ProviderContext,
-        ReadMode, ServiceInterpretation, ServiceNotice,
+        ReadMode, RetainOutcome, ServiceInterpretation, ServiceNotice,
     },
 };
 use ccm_mock::MockProvider;
@@ -29,7 +29,7 @@ use crate::cluster::TestCluster;
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) at: Instant,
-    /// `ensure`, `update`, `delete` or `plan`.
+    /// `ensure`, `update`, `delete`, `retain` or `plan`.
     pub(crate) verb: &'static str,
     /// Name of the Service.
     pub(crate) service: String,
@@ -299,6 +299,19 @@ impl LoadBalancers for ScriptedLoadBalancers {
         match edit {
             Some(Edit::Result(result)) => result,
             _ => self.inner.delete(op, lb).await,
+        }
+    }
+
+    async fn retain(&self, op: &Op, lb: &LbRef) -> Result<RetainOutcome, CloudError> {
+        let (_flight, edit) = self
+            .call(op, "retain", (&lb.namespace, &lb.name, &lb.uid), Vec::new())
+            .await;
+        match edit {
+            Some(Edit::Result(Err(error))) => Err(error),
+            Some(Edit::Result(Ok(Progress::Pending { after, reason }))) => {
+                Ok(RetainOutcome::Pending { after, reason })
+            }
+            _ => self.inner.retain(op, lb).await,
         }
     }
 

@@ -161,6 +161,7 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
             no_node_ports: false,
             load_balancer_ip: true,
             client_ip_affinity: true,
+            retain: false,
         }
     }
 

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     explain::{Cause, ExplainTime, ExplainedCause},
-    k8s::ServiceView,
-    provider::FieldError,
+    k8s::{ServiceView, well_known::ANNOTATION_RETAIN},
+    provider::{FieldError, RemovalPlan},
 };
 
 /// Everything from which the causes are found.
@@ -27,6 +27,8 @@ pub(super) struct ServiceFacts<'a> {
     pub(super) errors: &'a [FieldError],
     pub(super) backends: Option<&'a SelectedBackends>,
     pub(super) action: &'a ServiceAction,
+    /// What is done with the load balancer if it is not needed.
+    pub(super) removal: RemovalPlan,
     /// The time since the start of the controller.
     pub(super) now: Duration,
 }
@@ -99,13 +101,8 @@ fn ownership_cause(facts: &ServiceFacts<'_>) -> Option<(Cause, String)> {
             .is_some_and(|deferred| matches!(deferred.goal, SyncGoal::Delete(_))),
         _ => false,
     };
-    if !facts.exists {
-        let text = "it was deleted, and its load balancer still exists";
-        return Some((Cause::ServiceBeingDeleted, text.to_owned()));
-    }
-    if service.deleting && (is_deletion || service.has_finalizer()) {
-        let text = "its load balancer is deleted before the finalizer is removed";
-        return Some((Cause::ServiceBeingDeleted, text.to_owned()));
+    if !facts.exists || (service.deleting && (is_deletion || service.has_finalizer())) {
+        return Some((Cause::ServiceBeingDeleted, deletion_text(facts)));
     }
     if !service.is_load_balancer {
         let text = "it no longer has type LoadBalancer";
@@ -121,11 +118,46 @@ fn ownership_cause(facts: &ServiceFacts<'_>) -> Option<(Cause, String)> {
         let text = "its annotations give it to another controller";
         return Some((Cause::ImplementedElsewhere, text.to_owned()));
     }
-    if is_deletion {
-        let text = "the load balancer of an earlier Service of this name is deleted first";
-        return Some((Cause::ServiceBeingDeleted, text.to_owned()));
+    is_deletion.then(|| (Cause::ServiceBeingDeleted, replacement_text(facts.removal)))
+}
+
+/// Returns what becomes of the load balancer of a Service that is deleted or being deleted.
+fn deletion_text(facts: &ServiceFacts<'_>) -> String {
+    match (facts.exists, facts.removal) {
+        (false, RemovalPlan::Nothing) => format!(
+            "it was deleted, and its load balancer still exists, because the annotation {ANNOTATION_RETAIN} could not be \
+             followed; the same annotation on a new Service of this name decides"
+        ),
+        (false, _) => "it was deleted, and its load balancer still exists".to_owned(),
+        (true, RemovalPlan::Delete) => {
+            "its load balancer is deleted before the finalizer is removed".to_owned()
+        }
+        (true, RemovalPlan::LetGo) => {
+            "it lets go of its load balancer, which is kept, before the finalizer is removed"
+                .to_owned()
+        }
+        (true, RemovalPlan::Nothing) => format!(
+            "its annotation {ANNOTATION_RETAIN} cannot be followed, so nothing is deleted and the finalizer stays until it is \
+             corrected"
+        ),
     }
-    None
+}
+
+/// Returns what becomes of the load balancer of an earlier Service, for which this one waits.
+fn replacement_text(removal: RemovalPlan) -> String {
+    match removal {
+        RemovalPlan::Delete => {
+            "the load balancer of an earlier Service of this name is deleted first".to_owned()
+        }
+        RemovalPlan::LetGo => {
+            "an earlier Service of this name lets go of its load balancer first, which is kept"
+                .to_owned()
+        }
+        RemovalPlan::Nothing => format!(
+            "it is not known whether to keep the load balancer of an earlier Service of this name; the annotation \
+             {ANNOTATION_RETAIN} on this Service decides"
+        ),
+    }
 }
 
 /// Returns the cause that an action is about to remove, if there is an action.
@@ -183,6 +215,7 @@ mod tests {
         errors: Vec<FieldError>,
         backends: SelectedBackends,
         action: ServiceAction,
+        removal: RemovalPlan,
     }
 
     impl Situation {
@@ -215,6 +248,7 @@ mod tests {
                     candidates: vec![member],
                 },
                 action: ServiceAction::Wait { until: None },
+                removal: RemovalPlan::Delete,
             }
         }
 
@@ -230,6 +264,7 @@ mod tests {
                 errors: &situation.errors,
                 backends: Some(&situation.backends),
                 action: &situation.action,
+                removal: situation.removal,
                 now: Duration::ZERO,
             };
             causes(&facts, ExplainTime::new(&WallClock::system()))
@@ -292,6 +327,21 @@ mod tests {
             s.exists = false;
         });
         assert_eq!(gone, Some(Cause::ServiceBeingDeleted));
+        // What becomes of it has three texts, and a fourth to sixth for an earlier Service's.
+        for (removal, own, earlier) in [
+            (RemovalPlan::Delete, "is deleted before", "is deleted first"),
+            (RemovalPlan::LetGo, "which is kept, before", "first, which is kept"),
+            (RemovalPlan::Nothing, "nothing is deleted", "on this Service decides"),
+        ] {
+            for (deleting, text) in [(true, own), (false, earlier)] {
+                let causes = Situation::with(|s| {
+                    delete(s);
+                    s.service.deleting = deleting;
+                    s.removal = removal;
+                });
+                assert!(causes[0].message.contains(text), "{removal:?}: {causes:?}");
+            }
+        }
         let other_type = first(|s| {
             delete(s);
             s.service.is_load_balancer = false;

@@ -12,6 +12,7 @@ use super::{
         sync_error::{ServiceOperation, ServiceSyncError},
     },
     ServiceSync, SyncResult, WAIT_FOR_CHANGE,
+    retain::{self, Removal},
 };
 use crate::{
     k8s::{LbStatus, ServiceView},
@@ -23,7 +24,7 @@ use crate::{
 const MIN_MASS_DELETION: usize = 3;
 
 impl ServiceController {
-    /// Deletes the load balancer and then removes the finalizer.
+    /// Deletes the load balancer, or lets go of it, and then removes the finalizer.
     pub(super) async fn delete_load_balancer(
         &self,
         sync: &mut ServiceSync,
@@ -42,35 +43,35 @@ impl ServiceController {
         // Delete the load balancer in the cloud, which may take several syncs.
         let load_balancer = self.load_balancer_ref(sync, follow_up);
         if start_event == StartEvent::Emit {
-            self.emit_event(
-                sync,
-                EventType::Normal,
-                "DeletingLoadBalancer",
-                "Deleting load balancer",
-            );
-            sync.state.announced_goal = Some(goal);
+            if let Some((reason, note)) = retain::start_event(self.removal_plan(sync)) {
+                self.emit_event(sync, EventType::Normal, reason, note);
+                sync.state.announced_goal = Some(goal);
+            }
             sync.state.pending_since = None;
         }
         sync.state.may_exist_in_cloud = true;
         sync.state.last_applied = None;
         sync.state.has_attempted = true;
-        let progress = self
-            .delete_in_cloud(sync, &load_balancer, follow_up)
+        let removal = self
+            .remove_in_cloud(sync, &load_balancer, follow_up)
             .await?;
-        if let Progress::Pending { after, reason } = progress {
-            tracing::debug!(service = %sync.key, ?after, %reason, "load balancer is being deleted");
-            return Ok(self.requeue_pending(sync, after, &reason));
+        if let Removal::Pending { after, reason } = &removal {
+            tracing::debug!(service = %sync.key, ?after, %reason, "load balancer is being removed");
+            return Ok(self.requeue_pending(sync, *after, reason));
         }
         sync.state.deleted = true;
-        // Remove the finalizer if the Service still exists, and report the deletion.
+        // Remove the finalizer if the Service still exists, and report the removal.
         let mut last_write = None;
         if follow_up == AfterDelete::RemoveFinalizer
             && let Some(service) = sync.service.clone()
         {
             last_write = self.release(&service, &load_balancer).await?;
         }
-        tracing::info!(service = %sync.key, "load balancer deleted");
-        self.emit_event(sync, EventType::Normal, "DeletedLoadBalancer", "Deleted load balancer");
+        if matches!(removal, Removal::Deleted) {
+            tracing::info!(service = %sync.key, "load balancer deleted");
+        }
+        let (reason, note) = removal.event();
+        self.emit_event(sync, EventType::Normal, reason, &note);
         self.metrics.count(SyncKind::Delete, ServiceOutcome::Done);
         // Reset the sync state.
         match follow_up {
@@ -89,7 +90,7 @@ impl ServiceController {
 
     /// Sends the deletion to the provider. A load balancer that does not exist, or that another
     /// controller implements, counts as deleted.
-    async fn delete_in_cloud(
+    pub(super) async fn delete_in_cloud(
         &self,
         sync: &ServiceSync,
         load_balancer: &LbRef,
@@ -146,7 +147,7 @@ impl ServiceController {
     /// disappears first. Somebody may have removed the finalizer by hand, or it was added after the
     /// deletion had begun. But the cache or etcd may also have gone back in time, and that must not
     /// delete all load balancers.
-    async fn confirm_deleted(&self, sync: &ServiceSync) -> Result<(), ServiceSyncError> {
+    async fn confirm_deleted(&self, sync: &mut ServiceSync) -> Result<(), ServiceSyncError> {
         if !sync.state.deleted {
             self.confirm_no_mass_deletion()?;
         }
@@ -158,7 +159,11 @@ impl ServiceController {
             Some(fresh) if fresh.uid == sync.state.uid && fresh.is_load_balancer => {
                 Err(ServiceSyncError::StaleCache(StaleCacheError::ServiceExists))
             }
-            _ => Ok(()),
+            Some(fresh) => {
+                sync.confirm_retention(&fresh);
+                Ok(())
+            }
+            None => Ok(()),
         }
     }
 
@@ -189,7 +194,7 @@ impl ServiceController {
     /// back since, because the deletion may have been deferred for minutes and the cache may lag.
     ///
     /// A Service that is being deleted needs no confirmation, because that cannot be undone.
-    async fn confirm_not_needed(&self, sync: &ServiceSync) -> Result<(), ServiceSyncError> {
+    async fn confirm_not_needed(&self, sync: &mut ServiceSync) -> Result<(), ServiceSyncError> {
         let Some(service) = &sync.service else {
             return Ok(());
         };
@@ -207,7 +212,11 @@ impl ServiceController {
             Some(fresh) if fresh.uid == service.uid && self.fields.is_managed(&fresh) => {
                 Err(ServiceSyncError::StaleCache(StaleCacheError::LoadBalancerNeeded))
             }
-            _ => Ok(()),
+            Some(fresh) => {
+                sync.confirm_retention(&fresh);
+                Ok(())
+            }
+            None => Ok(()),
         }
     }
 

@@ -16,7 +16,7 @@ use crate::{
         sync_error::{ServiceOperation, ServiceSyncError},
     },
     k8s::{ServiceView, well_known},
-    provider::{ErrorKind, EventType, FieldError, PlannedChange},
+    provider::{ErrorKind, EventType, FieldError, PlannedChange, RemovalPlan},
     runtime::shadow::{
         CompareSchedule, Difference, DryRun, DryRunFindings, ManagerDefect, NONE, NotCompared,
         Notice, ObjectKind, PossibleDefect,
@@ -154,6 +154,7 @@ impl ServiceController {
     ) -> Result<PlannedSync, ServiceSyncError> {
         let state = ServiceSyncState { uid: service.uid.clone(), ..ServiceSyncState::default() };
         let mut sync = ServiceSync::new(key, Some(service.clone()), state);
+        sync.state.observe_retention(sync.service.as_deref());
         let mut interpreted = None;
         if let Some(service) = self.service_to_serve(&sync) {
             interpreted = Some(self.interpret(&mut sync, service).await?);
@@ -262,9 +263,15 @@ impl ServiceController {
         } else {
             "the service needs no load balancer"
         };
+        let removal = self.removal_plan(sync);
+        let becomes = match removal {
+            RemovalPlan::Delete => "deleted",
+            RemovalPlan::LetGo => "kept, and let go of",
+            RemovalPlan::Nothing => "left as it is until the annotation that keeps it is corrected",
+        };
         let deletion = Difference {
             current: None,
-            desired: "deleted".to_owned(),
+            desired: becomes.to_owned(),
             // Since when a Service has needed no load balancer is only known of a deletion.
             defect: service.deletion_requested.map(|requested| PossibleDefect {
                 defect: ManagerDefect::DeletionUnfinished,
@@ -272,6 +279,9 @@ impl ServiceController {
             }),
             ..difference(service, "load balancer".to_owned(), reason)
         };
+        if removal == RemovalPlan::Nothing {
+            return Ok(vec![deletion]);
+        }
         let mut differences = vec![deletion, finalizer_difference(service, "set", NONE, reason)];
         // A Service that is being deleted disappears with its finalizer.
         if service.deleting {

@@ -118,7 +118,16 @@ impl ServiceController {
                 if let Some(cause) = error.cause() {
                     note = cause.with_next_step(&note);
                 }
-                self.emit_event(sync, EventType::Warning, event.reason, &note);
+                match &sync.service {
+                    // Its owner has to act, also if the load balancer is an earlier Service's.
+                    Some(service) if error.is_about_retention() => {
+                        let object = service_ref(service);
+                        self.ctx
+                            .events
+                            .event(&object, EventType::Warning, event.reason, &note);
+                    }
+                    _ => self.emit_event(sync, EventType::Warning, event.reason, &note),
+                }
             }
         }
         SyncResult::RequeueAt { at: Some(until), resets_failures: false }

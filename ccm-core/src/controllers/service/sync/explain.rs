@@ -87,6 +87,7 @@ impl ServiceSyncError {
             ServiceOperation::Update { .. } => "update the backends",
             ServiceOperation::Compare => "compare the load balancer",
             ServiceOperation::Delete { .. } => "delete the load balancer",
+            ServiceOperation::Retain => "keep the load balancer",
             ServiceOperation::RemoveFinalizer => "remove the finalizer",
             ServiceOperation::Publish => "write the status",
         }

@@ -8,6 +8,7 @@ mod dry_run;
 mod ensure;
 mod events;
 mod explain;
+mod retain;
 mod service_writes;
 
 use std::{sync::Arc, time::Duration};
@@ -137,6 +138,8 @@ impl ServiceController {
             sync.state =
                 ServiceSyncState { uid: service.uid.clone(), ..ServiceSyncState::default() };
         }
+        // Remember whether the load balancer is to be kept, also for when the Service is gone.
+        sync.state.observe_retention(sync.service.as_deref());
         // Find the desired state, if the Service should have a load balancer of ours.
         let mut interpreted = None;
         if let Some(service) = self.service_to_serve(sync) {

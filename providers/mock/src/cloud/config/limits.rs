@@ -97,6 +97,8 @@ pub struct Features {
     /// Session affinity by client IP. Default: on.
     #[serde(rename = "clientIPAffinity")]
     pub client_ip_affinity: bool,
+    /// Keeping load balancers for others, and adopting them.
+    pub retain: bool,
     /// Endpoints as backends. Default: off. If on, the framework watches EndpointSlices.
     pub endpoints: bool,
     /// Routes that record the node's addresses and are created again when these change. Default:
@@ -116,6 +118,7 @@ impl Default for Features {
             no_node_ports: true,
             load_balancer_ip: true,
             client_ip_affinity: true,
+            retain: true,
             endpoints: false,
             route_node_addresses: false,
         }

@@ -12,7 +12,7 @@ use ccm_core::{
     provider::{
         BackendKind, CloudError, Digest, ErrorKind, LbOutcome, LbRef, LbSpec, LbSupport,
         LoadBalancers, Mutation, MutationResponse, Op, PlannedChange, Progress, ReadMode,
-        ServiceInterpretation, ServiceNotice, SourceRanges,
+        RetainOutcome, ServiceInterpretation, ServiceNotice, SourceRanges, adopted_id,
     },
 };
 
@@ -27,6 +27,8 @@ pub(super) const CREATE: &str = "create_load_balancer";
 pub(super) const MODIFY: &str = "modify_load_balancer";
 pub(super) const UPDATE: &str = "update_load_balancer";
 pub(super) const DELETE: &str = "delete_load_balancer";
+pub(super) const RETAIN: &str = "retain_load_balancer";
+pub(super) const ADOPT: &str = "adopt_load_balancer";
 
 /// Minimum delay before a load balancer that is being created or deleted is checked again.
 const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -48,6 +50,7 @@ impl LoadBalancers for MockProvider {
             no_node_ports: features.no_node_ports,
             load_balancer_ip: features.load_balancer_ip,
             client_ip_affinity: features.client_ip_affinity,
+            retain: features.retain,
         }
     }
 
@@ -86,6 +89,7 @@ impl LoadBalancers for MockProvider {
             &service.name,
             settings,
             options.ip_mode,
+            adopted_id(service),
         ));
         ServiceInterpretation::Valid { backends: options.backends, digest }
     }
@@ -134,15 +138,43 @@ impl LoadBalancers for MockProvider {
         self.delete_load_balancer(op, &key).await
     }
 
+    /// Marks the load balancer, with one write. One that was marked before is found again.
+    async fn retain(&self, op: &Op, lb: &LbRef) -> Result<RetainOutcome, CloudError> {
+        let key = desired::key(op.cluster_name(), &lb.uid, &lb.namespace, &lb.name);
+        let mutation = Mutation::new(RETAIN, &*key.name);
+        let retained = op
+            .mutate(mutation, async {
+                Ok(MutationResponse::new(self.api.retain_load_balancer(&key).await?))
+            })
+            .await?;
+        Ok(match retained {
+            None => RetainOutcome::NothingToRetain {
+                reason: format!("the cloud has no {} of this Service", key.name).into(),
+            },
+            Some(retained) => RetainOutcome::Retained {
+                id: retained.id.into(),
+                kept: format!(
+                    "load balancer {} with its address {}",
+                    retained.name, retained.address
+                )
+                .into(),
+            },
+        })
+    }
+
     fn stale_annotations(&self, _: &LbRef) -> Vec<Box<str>> {
         vec![annotations::LOAD_BALANCER_ID.into()]
     }
 
     async fn plan(&self, op: &Op, desired: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
         let service = &desired.service;
+        let adopted = adopted_id(service);
         let desired = desired::spec(desired, &self.settings)?;
         let observed = op.run(self.api.get_load_balancer(&desired.key)).await?;
-        Ok(plan::describe(observed.as_ref(), &desired, service))
+        match plan::plan_adoption(observed.as_ref(), adopted)? {
+            Some(id) => Ok(vec![plan::describe_adoption(&desired, id)]),
+            None => Ok(plan::describe(observed.as_ref(), &desired, service)),
+        }
     }
 }
 
@@ -153,8 +185,13 @@ impl MockProvider {
         op: &Op,
         desired: &LbSpec,
     ) -> Result<LoadBalancer, CloudError> {
+        let adopted = adopted_id(&desired.service);
         let desired = desired::spec(desired, &self.settings)?;
         let mut load_balancer = op.run(self.api.get_load_balancer(&desired.key)).await?;
+        // An adoption comes first. Then only what differs is changed.
+        if let Some(id) = plan::plan_adoption(load_balancer.as_ref(), adopted)? {
+            load_balancer = Some(self.adopt(op, id, &desired.key).await?);
+        }
         for action in plan::plan(load_balancer.as_ref(), &desired) {
             load_balancer = Some(self.apply_action(op, &desired, &action).await?);
         }
@@ -166,6 +203,19 @@ impl MockProvider {
                 desired.key.name
             ))
         })
+    }
+
+    async fn adopt(
+        &self,
+        op: &Op,
+        id: &str,
+        key: &LoadBalancerKey,
+    ) -> Result<LoadBalancer, CloudError> {
+        let mutation = Mutation::new(ADOPT, id).with_detail("the service adopts it");
+        op.mutate(mutation, async {
+            Ok(MutationResponse::new(self.api.adopt_load_balancer(id, key).await?))
+        })
+        .await
     }
 
     /// Applies one action and returns the load balancer after it.

@@ -1,6 +1,9 @@
 //! Plans the changes of a load balancer. Pure functions.
 
-use ccm_core::{k8s::ServiceView, provider::PlannedChange};
+use ccm_core::{
+    k8s::ServiceView,
+    provider::{CloudError, PlannedChange},
+};
 
 use super::annotations::LOAD_BALANCER_ID;
 use crate::cloud::{
@@ -41,6 +44,32 @@ pub(super) fn plan(observed: Option<&LoadBalancer>, desired: &LoadBalancerSpec) 
         actions.push(Action::SetMembers(desired.members.clone(), reason));
     }
     actions
+}
+
+/// Returns the ID of the load balancer that has to be adopted first; `None` if none has to be.
+///
+/// # Errors
+/// Returns an error if the Service has another load balancer, which would be left behind.
+pub(super) fn plan_adoption<'a>(
+    observed: Option<&LoadBalancer>,
+    adopted: Option<&'a str>,
+) -> Result<Option<&'a str>, CloudError> {
+    match (observed, adopted) {
+        (Some(observed), Some(id)) if observed.id != id => {
+            let own = &observed.id;
+            Err(CloudError::invalid_input(format!(
+                "the service cannot adopt load balancer {id}, because it has load balancer {own}"
+            )))
+        }
+        (Some(_), _) | (None, None) => Ok(None),
+        (None, Some(id)) => Ok(Some(id)),
+    }
+}
+
+/// Describes the adoption of a load balancer. What would be changed afterwards is not known before.
+pub(super) fn describe_adoption(desired: &LoadBalancerSpec, id: &str) -> PlannedChange {
+    let operation = Operation::AdoptLoadBalancer.as_str();
+    planned_change(desired, operation, format!("the service adopts load balancer {id}"))
 }
 
 /// Describes the changes that a sync would make.

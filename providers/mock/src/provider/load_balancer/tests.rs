@@ -80,6 +80,7 @@ fn made(spec: &LoadBalancerSpec, state: LoadBalancerState) -> LoadBalancer {
         cluster: spec.key.cluster.clone(),
         uid: spec.key.uid.clone(),
         service: spec.key.service.clone(),
+        retained: false,
         state,
         ports: Vec::new(),
         nodes: spec.members.node_names().into(),
@@ -421,11 +422,12 @@ fn what_is_turned_off_is_not_supported() {
         no_node_ports: true,
         load_balancer_ip: true,
         client_ip_affinity: true,
+        retain: true,
     };
     assert_eq!(on, all);
     let off = provider(
         "{features: {sourceRanges: false, udp: false, sctp: false, mixedProtocols: false, ipv6: false, dualStack: false, \
-         noNodePorts: false, loadBalancerIP: false, clientIPAffinity: false}, loadBalancerClasses: [a.example/b]}",
+         noNodePorts: false, loadBalancerIP: false, clientIPAffinity: false, retain: false}, loadBalancerClasses: [a.example/b]}",
     );
     assert_eq!(off.supports(), LbSupport::default());
     assert!(!off.supports_endpoint_backends());
