@@ -28,9 +28,6 @@ pub(super) struct ClassicScenario {
     before: Option<ServiceInput>,
     then: Vec<DriverCall>,
     restarts: bool,
-    /// That a group has to go is known to the process alone that replaced it. After its death the group
-    /// stays until the load balancer is deleted, like one that upstream left behind.
-    remembered: bool,
 }
 
 fn on(service: ServiceView, backends: &'static [usize]) -> ServiceInput {
@@ -63,7 +60,6 @@ pub(super) fn cases() -> Vec<ClassicScenario> {
         before,
         then,
         restarts: false,
-        remembered: false,
     };
     let ensure = |service| DriverCall::Ensure(on(service, NODES));
     let two = || web(&[80, 443]);
@@ -87,10 +83,7 @@ pub(super) fn cases() -> Vec<ClassicScenario> {
                 vec![ensure(with(two(), "additional-resource-tags", "team=a"))],
             )
         },
-        ClassicScenario {
-            remembered: true,
-            ..case("classic: change groups", Some(on(two(), NODES)), vec![ensure(given(two()))])
-        },
+        case("classic: change groups", Some(on(two(), NODES)), vec![ensure(given(two()))]),
         case(
             "classic: nodes",
             Some(on(two(), &[0, 1])),
@@ -120,8 +113,7 @@ impl Scenario for ClassicScenario {
     }
 
     fn applies(&self, kind: FaultKind, call: &Call) -> bool {
-        let dies = matches!(kind, FaultKind::DiesBefore | FaultKind::DiesAfter);
-        applies(kind, call) && !(self.remembered && dies)
+        applies(kind, call)
     }
 
     async fn run(&self, journey: &Arc<ScenarioRun>) -> Result<String, String> {

@@ -65,9 +65,13 @@ impl ClassicLoadBalancers {
                 let manager = &reconciler.deps.security_groups;
                 manager.admit_classic(op, &request).await?;
                 let before = existing.resource.security_groups.iter();
-                let detached = before
+                let detached: Vec<SecurityGroupId> = before
                     .filter(|group| !change.groups.contains(group))
-                    .cloned();
+                    .cloned()
+                    .collect();
+                manager
+                    .mark_replaced_classic_group(op, &desired.owner, &detached)
+                    .await?;
                 let uid = desired.owner.uid.clone();
                 self.detached
                     .lock()

@@ -311,8 +311,16 @@ impl NetworkLoadBalancers {
     ) -> Result<Progress, CloudError> {
         let manager = &self.reconciler.deps.security_groups;
         manager.trim_classic_group(op, desired, trimmed).await?;
+        // An earlier process may have replaced the own group, and ended before it was deleted.
         let owner = &desired.owner;
         let attached = &existing.resource.security_groups;
+        let replaced = manager
+            .replaced_classic_group(op, owner, &desired.groups, attached)
+            .await?;
+        if let Some(group) = replaced {
+            let mut detached = self.classic.detached.lock();
+            detached.entry(owner.uid.clone()).or_default().insert(group);
+        }
         self.remove_detached(op, owner, attached).await
     }
 
@@ -537,10 +545,18 @@ impl NetworkLoadBalancers {
         let input = ClassicPlanInput { groups, subnets, zones };
         let actions = plan::changes(desired, &input, &observed);
         changes.extend(actions.iter().map(|action| action.describe(&desired.name)));
-        if let Some(group) = manager.owned_classic_group(op, &desired.name).await?
-            && existing.resource.security_groups.contains(&group)
-            && !input.groups.iter().flatten().any(|kept| *kept == group)
-        {
+        let attached = &existing.resource.security_groups;
+        let replaced = match manager.owned_classic_group(op, &desired.name).await? {
+            Some(own) if attached.contains(&own) => {
+                Some(own).filter(|own| !input.groups.iter().flatten().any(|kept| kept == own))
+            }
+            _ => {
+                manager
+                    .replaced_classic_group(op, &desired.owner, &desired.groups, attached)
+                    .await?
+            }
+        };
+        if let Some(group) = replaced {
             let reason = "it is no longer on the load balancer";
             changes.push(planned("DeleteSecurityGroup", &group, reason));
         }
