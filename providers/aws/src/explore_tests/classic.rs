@@ -96,6 +96,14 @@ pub(super) fn cases() -> Vec<ClassicScenario> {
         ),
         ClassicScenario {
             restarts: true,
+            ..case(
+                "classic: orphan",
+                Some(on(two(), NODES)),
+                vec![DriverCall::Orphans(on(two(), NODES))],
+            )
+        },
+        ClassicScenario {
+            restarts: true,
             knobs: |knobs| *knobs = FakeOptions::realistic(),
             ..case(
                 "classic: delete slowly by a new process",
@@ -146,7 +154,7 @@ impl ClassicScenario {
         stop_counting(journey).await;
         let end = world.describe()?;
         let last = self.then.last().context("something is asked for")?;
-        if !matches!(last, DriverCall::Delete(_)) {
+        if !last.deletes() {
             tenant.is_quiet(last.wish()).await?;
             let delete = DriverCall::Delete(last.wish().clone());
             tenant.settle(&delete).await.context("deletion")?;
@@ -161,10 +169,7 @@ impl ClassicScenario {
     /// Has the load balancer stay, with the instances and the rule of the nodes that it has before and
     /// in the end.
     fn guard(&self, world: &Account) {
-        let deletes = self
-            .then
-            .iter()
-            .any(|act| matches!(act, DriverCall::Delete(_)));
+        let deletes = self.then.iter().any(DriverCall::deletes);
         let (Some(before), false) = (&self.before, deletes) else {
             return;
         };

@@ -5,6 +5,7 @@
 //! the next one.
 
 mod apply;
+pub(in crate::lb) mod inventory;
 pub mod model;
 mod plan;
 mod service;

@@ -63,6 +63,9 @@ impl TrimmedRules {
     }
 }
 
+/// What the description of a load balancer's own group begins with, as upstream writes it.
+const DESCRIPTION_PREFIX: &str = "Security group for Kubernetes ELB ";
+
 /// Changes by the group whose rules change.
 type ChangesByGroup = BTreeMap<SecurityGroupId, RuleChange>;
 
@@ -73,7 +76,15 @@ pub(in crate::lb) fn group_name(lb_name: &str) -> Box<str> {
 
 fn description(desired: &DesiredClassic) -> Box<str> {
     let (name, service) = (&desired.name, desired.owner.key());
-    format!("Security group for Kubernetes ELB {name} ({service})").into()
+    format!("{DESCRIPTION_PREFIX}{name} ({service})").into()
+}
+
+/// Returns the Service, as `namespace/name`, for whose classic load balancer a group was created;
+/// `None` for other groups. Name and description, which AWS never changes, must agree.
+pub(in crate::lb) fn service_of_group(group: &SecurityGroup) -> Option<&str> {
+    let text = group.description.strip_prefix(DESCRIPTION_PREFIX)?;
+    let (lb_name, service) = text.strip_suffix(')')?.split_once(" (")?;
+    (*group.name == *group_name(lb_name)).then_some(service)
 }
 
 /// Returns the rules of the load balancer's own group: each port of the Service and "packet too big",

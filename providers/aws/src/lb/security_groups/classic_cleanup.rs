@@ -132,6 +132,27 @@ impl SecurityGroupManager {
         }
     }
 
+    /// Deletes the group of a load balancer that does not exist any more, and the rules in the cluster's
+    /// groups that refer to it. The caller has checked that nothing has the group.
+    ///
+    /// # Errors
+    /// As [`delete_classic_group`](Self::delete_classic_group).
+    pub(in crate::lb) async fn delete_orphaned_classic_group(
+        &self,
+        op: &Op,
+        id: &SecurityGroupId,
+    ) -> Result<Progress, CloudError> {
+        // Read the group again, because its tags decide about the deletion.
+        self.cache.read(op, std::slice::from_ref(id)).await?;
+        let groups = self.cache.groups(op, self.max_rule_age()).await?;
+        match groups.get(id) {
+            Some(group) if self.may_delete_classic_group(group) => {
+                self.delete_owned_group(op, id).await
+            }
+            _ => Ok(Progress::Done),
+        }
+    }
+
     /// Removes what is left of a group that was detached from a load balancer: the group itself if it is
     /// its own one, and else the rules by which nodes admit it. Returns [`Progress::Pending`] while its
     /// own one is in use.
