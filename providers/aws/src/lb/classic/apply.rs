@@ -52,7 +52,8 @@ impl ClassicLoadBalancers {
         };
         let existing = observed.insert(existing);
         // Apply the differences.
-        let input = ClassicPlanInput { groups: Some(groups), subnets, zones };
+        let removed_log_settings = self.removed_log_settings(desired);
+        let input = ClassicPlanInput { groups: Some(groups), subnets, zones, removed_log_settings };
         for action in plan::changes(desired, &input, existing) {
             if let ClassicAction::SetSecurityGroups(change) = &action {
                 // Nodes must admit the new groups before the load balancer loses the old ones.

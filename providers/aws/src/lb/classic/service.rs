@@ -542,7 +542,8 @@ impl NetworkLoadBalancers {
         }
         let current = &existing.resource.subnets;
         let (subnets, zones) = choose_subnets(op, &self.reconciler, desired, current).await?;
-        let input = ClassicPlanInput { groups, subnets, zones };
+        let removed_log_settings = self.classic.removed_log_settings(desired);
+        let input = ClassicPlanInput { groups, subnets, zones, removed_log_settings };
         let actions = plan::changes(desired, &input, &observed);
         changes.extend(actions.iter().map(|action| action.describe(&desired.name)));
         let attached = &existing.resource.security_groups;
@@ -596,6 +597,7 @@ impl NetworkLoadBalancers {
             return Ok(detached);
         }
         self.classic.detached.lock().remove(&owner.uid);
+        self.classic.requested_logs.lock().remove(&owner.uid);
         manager.delete_classic_group(op, &name).await
     }
 }

@@ -217,6 +217,36 @@ async fn new_ones_have_everything_and_deletion_leaves_nothing() {
     }
 }
 
+// Nobody but the process knows what the Service had asked for. What it never asked for stays: somebody
+// may have set it by hand.
+#[tokio::test(start_paused = true)]
+async fn a_removed_setting_of_the_access_log_goes_back_to_the_default() {
+    for (key, value) in [("access-log-s3-bucket-prefix", "a"), ("access-log-emit-interval", "5")] {
+        let rig = upstreams(1);
+        let log = with(service("web", &[80]), "access-log-enabled", "true");
+        let log = with(log, "access-log-s3-bucket-name", "logs");
+        let web = made(&rig, &with(log.clone(), key, value)).await;
+        let log = published(&log, &web.status);
+        let name = the_only(&rig).name;
+        let set = rig.aws.classic_settings(&name).0.access_log.unwrap();
+        // A process that finds the load balancer like this leaves it alone.
+        let rig = rig.restart();
+        assert_eq!(rig.plan_in_shadow(&log).await, [], "{key}");
+        rig.settle(&log).await;
+        assert_eq!(rig.aws.classic_settings(&name).0.access_log.as_ref(), Some(&set), "{key}");
+        // One that knows what the Service asked for does not.
+        assert_eq!(rig.plan_in_shadow(&web).await, [], "{key}");
+        assert_eq!(rig.plan_in_shadow(&log).await.len(), 1, "{key}");
+        rig.aws
+            .fail_next(Action::ModifyClassicAttributes, "InternalError");
+        rig.settle(&log).await;
+        let now = rig.aws.classic_settings(&name).0.access_log.unwrap();
+        assert_eq!((now.prefix, now.interval, now.enabled), (None, Some(60), true), "{key}");
+        assert_eq!(now.bucket, set.bucket, "{key}");
+        assert_eq!(rig.plan_in_shadow(&log).await, [], "{key}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_group_is_deleted_once_nothing_uses_it() {
     let rig = upstreams(1);
