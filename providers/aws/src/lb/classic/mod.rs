@@ -9,6 +9,7 @@ mod apply;
 pub(in crate::lb) mod inventory;
 pub mod model;
 mod plan;
+mod plan_creation;
 mod service;
 
 use std::{

@@ -43,8 +43,8 @@ pub(in crate::lb) struct ClassicService {
 }
 
 /// The desired instances of a classic load balancer.
-struct DesiredInstances {
-    instances: BTreeSet<InstanceId>,
+pub(super) struct DesiredInstances {
+    pub(super) instances: BTreeSet<InstanceId>,
     /// Pending while stopped instances are left out.
     progress: Progress,
 }
@@ -447,7 +447,7 @@ impl NetworkLoadBalancers {
     /// Returns the desired instances. A stopped instance stays registered, but is not newly
     /// registered. For endpoints, which a classic load balancer cannot have, returns `None`: the
     /// current instances stay.
-    async fn desired_instances(
+    pub(super) async fn desired_instances(
         &self,
         op: &Op,
         existing: Option<&ObservedClassic>,
@@ -487,9 +487,10 @@ impl NetworkLoadBalancers {
             Err(errors) => return Err(errors.clone().into()),
         };
         let Some(existing) = &service.existing else {
-            let name = names::load_balancer(&service.owner.uid);
-            let create = planned("CreateLoadBalancer", &name, "the Service needs it");
-            return Ok(vec![create]);
+            return match desired {
+                Some(desired) => self.plan_new_classic(op, desired, lb_spec).await,
+                None => Ok(Vec::new()),
+            };
         };
         let mut changes = Vec::new();
         if let Some(desired) = desired {
@@ -619,7 +620,7 @@ fn digest(desired: &DesiredClassic, instances: &BTreeSet<InstanceId>) -> Digest 
     Digest::of(&(desired, instances))
 }
 
-fn planned(operation: &str, object: &str, reason: &str) -> PlannedChange {
+pub(super) fn planned(operation: &str, object: &str, reason: &str) -> PlannedChange {
     PlannedChange {
         operation: operation.into(),
         object: object.into(),

@@ -217,6 +217,46 @@ async fn new_ones_have_everything_and_deletion_leaves_nothing() {
     }
 }
 
+/// What shadow mode says, and what is then done, in the words of AWS.
+async fn planned_and_sent(rig: &Fixture, web: &ServiceView) -> [Vec<String>; 2] {
+    let planned = rig.plan_in_shadow(web).await;
+    let planned = planned.iter().map(|change| change.operation.to_string());
+    let mut planned: Vec<_> = planned.filter(|it| it != "publish_status").collect();
+    rig.aws.reset_calls();
+    rig.settle(web).await;
+    let calls = rig.aws.log();
+    let writes = calls
+        .iter()
+        .map(crate::api::Call::action)
+        .filter(|action| action.class() == crate::api::RequestClass::Write);
+    let mut sent: Vec<_> = writes.map(|action| action.name().to_owned()).collect();
+    planned.sort_unstable();
+    sent.sort_unstable();
+    [planned, sent]
+}
+
+#[tokio::test(start_paused = true)]
+async fn shadow_mode_lists_every_request_of_a_new_one() {
+    for number in 0..variants(&upstreams(2)).len() {
+        let rig = upstreams(2);
+        let (name, web) = variants(&rig).swap_remove(number);
+        let [planned, sent] = planned_and_sent(&rig, &web).await;
+        assert!(planned.len() >= 4, "{name}: {planned:?}");
+        assert_eq!(planned, sent, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shadow_mode_lists_the_status_of_a_new_one_and_no_rules_that_are_not_managed() {
+    let settings = Settings { disable_security_group_ingress: true, ..Settings::default() };
+    let rig = Fixture::configured(1, settings);
+    let web = service("web", &[80]);
+    let planned = rig.plan_in_shadow(&web).await;
+    assert_eq!(&*planned.last().unwrap().operation, "publish_status");
+    let [planned, sent] = planned_and_sent(&rig, &web).await;
+    assert_eq!(planned, sent);
+}
+
 // Nobody but the process knows what the Service had asked for. What it never asked for stays: somebody
 // may have set it by hand.
 #[tokio::test(start_paused = true)]

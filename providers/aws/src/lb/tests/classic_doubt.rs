@@ -314,7 +314,10 @@ async fn a_replaced_group_that_is_requested_again_stays() {
     let other = with(plain.clone(), "security-groups", &given);
     rig.aws
         .fail_always(Action::RevokeSecurityGroupIngress, "InternalError");
-    rig.ensure(&other, ReadMode::Fresh).await.result.unwrap_err();
+    rig.ensure(&other, ReadMode::Fresh)
+        .await
+        .result
+        .unwrap_err();
     assert_eq!(own_group(&rig), given);
     let rig = rig.restart();
     rig.aws.clear_faults();

@@ -71,7 +71,9 @@ async fn one_of_upstream_or_ours_is_listed_and_goes_with_its_group_and_rules() {
         assert_eq!(kinds(&listed), ["classic load balancer", "security group"]);
         let owner = Owner::Service { namespace: "default".into(), name: "web".into(), uid: None };
         assert!(listed.iter().all(|object| object.owner == owner), "{listed:?}");
-        let balancer = listed.iter().find(|object| &*object.kind != "security group");
+        let balancer = listed
+            .iter()
+            .find(|object| &*object.kind != "security group");
         assert!(balancer.unwrap().created.is_some());
         delete_all(&rig, &listed).await;
         same(&rig, &before, "deletion");
@@ -109,8 +111,7 @@ async fn the_rule_for_a_given_group_goes_unless_another_load_balancer_needs_it()
 #[tokio::test(start_paused = true)]
 async fn rules_for_several_given_groups_stay() {
     let rig = upstreams(1);
-    let [one, two] =
-        ["one", "two"].map(|name| rig.aws.security_group(&rig.world.vpc, name, &[]));
+    let [one, two] = ["one", "two"].map(|name| rig.aws.security_group(&rig.world.vpc, name, &[]));
     let web = with(service("web", &[80]), "security-groups", &format!("{one},{two}"));
     rig.settle(&web).await;
     let rig = rig.restart();
@@ -175,10 +176,8 @@ async fn one_of_another_vpc_is_not_listed() {
     let name = "a0123456789abcdef0123456789abcde";
     let group = rig.aws.security_group(&vpc, "there", &[]);
     rig.aws.classic(name, &[group], &[], &tags);
-    let request = crate::api::classic::AttachClassicSubnets {
-        name: name.into(),
-        subnets: vec![subnet],
-    };
+    let request =
+        crate::api::classic::AttachClassicSubnets { name: name.into(), subnets: vec![subnet] };
     rig.aws.ask(request).await.unwrap();
     assert_eq!(listed(&rig).await, []);
 }

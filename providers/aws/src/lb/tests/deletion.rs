@@ -333,10 +333,7 @@ async fn whether_the_inventory_can_be_read_takes_one_page_of_each_kind() {
     rig.aws.clear_faults();
     rig.aws
         .fail_next(Action::DescribeClassic, "ValidationError");
-    rig.balancers
-        .check_readable(&rig.op())
-        .await
-        .unwrap_err();
+    rig.balancers.check_readable(&rig.op()).await.unwrap_err();
     for action in read.into_iter().take(4) {
         rig.aws.deny(action);
         let error = rig.balancers.check_readable(&rig.op()).await.unwrap_err();
