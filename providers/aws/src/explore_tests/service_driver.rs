@@ -168,8 +168,7 @@ impl<'a> ServiceDriver<'a> {
         let uid = act.wish().service.uid.clone();
         let (mut waited, mut last) = (Duration::ZERO, String::new());
         // The finalizer outlives the process, and comes before anything that is to be deleted.
-        let mut has_finalizer =
-            act.deletes() || self.shown.contains_key(&uid);
+        let mut has_finalizer = act.deletes() || self.shown.contains_key(&uid);
         for _ in 0..MOST_ROUNDS {
             let provider = self.provider();
             let journey = self.world.journey.clone();
