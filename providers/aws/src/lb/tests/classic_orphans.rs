@@ -283,6 +283,20 @@ async fn a_group_stays_with_its_rules_while_anything_has_it() {
     assert!(!rig.aws.exists(&own) && !admitted(&rig, &own));
 }
 
+// The interfaces of a new load balancer may not show yet.
+#[tokio::test(start_paused = true)]
+async fn a_group_of_a_load_balancer_without_interfaces_stays() {
+    let rig = upstreams(1);
+    let own = own_group_by_upstream(&rig, &service("web", &[80])).await;
+    rig.aws.classic("by-hand", &[own], &[], &[]);
+    let there = rig.aws.snapshot();
+    let listed = listed(&rig).await;
+    assert_eq!(kinds(&listed), ["security group"]);
+    let deleted = rig.balancers.delete_owned(&rig.op(), &listed[0]).await;
+    assert!(matches!(deleted, Ok(Progress::Pending { .. })), "{deleted:?}");
+    same(&rig, &there, "in use");
+}
+
 // As after a deletion that was interrupted between the load balancer and its group.
 #[tokio::test(start_paused = true)]
 async fn a_group_that_is_left_alone_is_listed_by_its_description() {
