@@ -125,6 +125,9 @@ pub struct ClassicDraining {
     pub timeout: Option<u32>,
 }
 
+/// Maximum number of load balancers in a request for tags.
+pub const MAX_CLASSIC_TAGGED: usize = 20;
+
 /// Describes the tags of classic load balancers, at most 20.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescribeClassicTags {

@@ -28,9 +28,6 @@ pub(super) struct ClassicScenario {
     before: Option<ServiceInput>,
     then: Vec<DriverCall>,
     restarts: bool,
-    /// That a group has to go is known to the process alone that replaced it. After its death the group
-    /// stays until the load balancer is deleted, like one that upstream left behind.
-    remembered: bool,
 }
 
 fn on(service: ServiceView, backends: &'static [usize]) -> ServiceInput {
@@ -63,7 +60,6 @@ pub(super) fn cases() -> Vec<ClassicScenario> {
         before,
         then,
         restarts: false,
-        remembered: false,
     };
     let ensure = |service| DriverCall::Ensure(on(service, NODES));
     let two = || web(&[80, 443]);
@@ -87,10 +83,7 @@ pub(super) fn cases() -> Vec<ClassicScenario> {
                 vec![ensure(with(two(), "additional-resource-tags", "team=a"))],
             )
         },
-        ClassicScenario {
-            remembered: true,
-            ..case("classic: change groups", Some(on(two(), NODES)), vec![ensure(given(two()))])
-        },
+        case("classic: change groups", Some(on(two(), NODES)), vec![ensure(given(two()))]),
         case(
             "classic: nodes",
             Some(on(two(), &[0, 1])),
@@ -101,6 +94,14 @@ pub(super) fn cases() -> Vec<ClassicScenario> {
             None,
             vec![DriverCall::GivenUp(on(two(), NODES)), DriverCall::Delete(on(two(), NODES))],
         ),
+        ClassicScenario {
+            restarts: true,
+            ..case(
+                "classic: orphan",
+                Some(on(two(), NODES)),
+                vec![DriverCall::Orphans(on(two(), NODES))],
+            )
+        },
         ClassicScenario {
             restarts: true,
             knobs: |knobs| *knobs = FakeOptions::realistic(),
@@ -120,8 +121,7 @@ impl Scenario for ClassicScenario {
     }
 
     fn applies(&self, kind: FaultKind, call: &Call) -> bool {
-        let dies = matches!(kind, FaultKind::DiesBefore | FaultKind::DiesAfter);
-        applies(kind, call) && !(self.remembered && dies)
+        applies(kind, call)
     }
 
     async fn run(&self, journey: &Arc<ScenarioRun>) -> Result<String, String> {
@@ -154,7 +154,7 @@ impl ClassicScenario {
         stop_counting(journey).await;
         let end = world.describe()?;
         let last = self.then.last().context("something is asked for")?;
-        if !matches!(last, DriverCall::Delete(_)) {
+        if !last.deletes() {
             tenant.is_quiet(last.wish()).await?;
             let delete = DriverCall::Delete(last.wish().clone());
             tenant.settle(&delete).await.context("deletion")?;
@@ -169,10 +169,7 @@ impl ClassicScenario {
     /// Has the load balancer stay, with the instances and the rule of the nodes that it has before and
     /// in the end.
     fn guard(&self, world: &Account) {
-        let deletes = self
-            .then
-            .iter()
-            .any(|act| matches!(act, DriverCall::Delete(_)));
+        let deletes = self.then.iter().any(DriverCall::deletes);
         let (Some(before), false) = (&self.before, deletes) else {
             return;
         };

@@ -10,8 +10,8 @@ use anyhow::Context as _;
 use ccm_core::{
     k8s::{LbStatus, ServiceView},
     provider::{
-        Backends, CloudError, CloudProvider as _, ErrorKind, LbOutcome, LbSpec, Progress, ReadMode,
-        SourceRanges,
+        Backends, CloudError, CloudProvider as _, ErrorKind, LbOutcome, LbSpec, Op, Owner,
+        Progress, ReadMode, SourceRanges,
     },
 };
 
@@ -52,16 +52,24 @@ pub(super) enum DriverCall {
     /// A state that nobody wants any more after the first attempt, whatever came of it.
     GivenUp(ServiceInput),
     Delete(ServiceInput),
+    /// Nothing that is left of a Service that does not exist any more.
+    Orphans(ServiceInput),
 }
 
 impl DriverCall {
+    /// Whether nothing of the Service is to be left.
+    pub(super) fn deletes(&self) -> bool {
+        matches!(self, Self::Delete(_) | Self::Orphans(_))
+    }
+
     pub(super) fn wish(&self) -> &ServiceInput {
         match self {
             Self::Ensure(wish)
             | Self::Update(wish)
             | Self::Refused(wish, _)
             | Self::GivenUp(wish)
-            | Self::Delete(wish) => wish,
+            | Self::Delete(wish)
+            | Self::Orphans(wish) => wish,
         }
     }
 }
@@ -160,8 +168,7 @@ impl<'a> ServiceDriver<'a> {
         let uid = act.wish().service.uid.clone();
         let (mut waited, mut last) = (Duration::ZERO, String::new());
         // The finalizer outlives the process, and comes before anything that is to be deleted.
-        let mut has_finalizer =
-            matches!(act, DriverCall::Delete(_)) || self.shown.contains_key(&uid);
+        let mut has_finalizer = act.deletes() || self.shown.contains_key(&uid);
         for _ in 0..MOST_ROUNDS {
             let provider = self.provider();
             let journey = self.world.journey.clone();
@@ -215,7 +222,7 @@ impl<'a> ServiceDriver<'a> {
         result: &Result<Progress, CloudError>,
     ) {
         let done = matches!(result, Ok(Progress::Done));
-        if let (DriverCall::Delete(_), true) = (act, done) {
+        if act.deletes() && done {
             self.shown.remove(uid);
             self.standing.remove(uid);
             return;
@@ -256,6 +263,10 @@ impl<'a> ServiceDriver<'a> {
             (DriverCall::Delete(_), _) => CallResult {
                 status: None,
                 result: balancers.delete(&op, &reference(&spec.service)).await,
+            },
+            (DriverCall::Orphans(_), _) => CallResult {
+                status: None,
+                result: delete_orphans(provider, &op, &wish.service).await,
             },
             (DriverCall::Update(_), DriverState::Applied) => {
                 balancers.update_backends(&op, &spec).await.into()
@@ -338,6 +349,31 @@ impl<'a> ServiceDriver<'a> {
             .map(|(port, id)| (name.clone(), port, id))
             .collect()
     }
+}
+
+/// Deletes what is owned by a Service, as the subcommand does. Not done until nothing is listed.
+async fn delete_orphans(
+    provider: &AwsProvider,
+    op: &Op,
+    service: &ServiceView,
+) -> Result<Progress, CloudError> {
+    let Some(inventory) = provider.inventory() else {
+        return Err(CloudError::invalid_input("there is no inventory"));
+    };
+    let is_its = |owner: &Owner| {
+        matches!(owner, Owner::Service { namespace, name, .. }
+            if **namespace == *service.namespace && **name == *service.name)
+    };
+    let mut owned = inventory.list_owned(op).await?;
+    owned.retain(|object| is_its(&object.owner));
+    for object in &owned {
+        inventory.delete_owned(op, object).await?;
+    }
+    if owned.is_empty() {
+        return Ok(Progress::Done);
+    }
+    let reason = format!("{} objects were there", owned.len()).into();
+    Ok(Progress::Pending { after: Duration::from_secs(60), reason })
 }
 
 fn of_pods(service: &ServiceView) -> bool {

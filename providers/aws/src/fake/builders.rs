@@ -343,7 +343,7 @@ impl FakeAws {
         });
     }
 
-    /// Removes a tag from an object, by ID or ARN, as another client would.
+    /// Removes a tag from an object, by ID, ARN or name, as another client would.
     pub fn untag(&self, object: &str, key: &str) {
         self.edit_tags(object, |tags| {
             tags.remove(key);
@@ -353,6 +353,10 @@ impl FakeAws {
     fn edit_tags(&self, object: &str, change: impl FnMut(&mut Tags)) {
         let mut change = change;
         let mut state = self.state.lock();
+        if let Some(classic) = state.classics.get_mut(object) {
+            change(&mut classic.tags);
+            return;
+        }
         match state.ec2_tags(object) {
             Some(tags) => change(tags),
             None => state.each_elb_tags(&[object.into()], change),

@@ -284,6 +284,7 @@ impl AccountState {
             if log.enabled {
                 log.interval.get_or_insert(60);
             }
+            log.prefix = log.prefix.filter(|prefix| !prefix.is_empty());
             attributes.access_log = Some(log);
         }
         if let Some(draining) = &c.attributes.draining {

@@ -187,14 +187,17 @@ pub(super) fn requests(action: Action, owner: Owner) -> Vec<(Limit, Call)> {
         A::RevokeSecurityGroupIngress => {
             one(Tagged, RevokeSecurityGroupIngress { id: GROUP.into(), rules: rules() })
         }
-        // Updates of a managed security group contain the Service's tags alone; the tagging controller
-        // tags instances.
-        A::CreateTags => [(Owned, GROUP), (Tagged, INSTANCE)]
-            .map(|(limit, id)| {
-                let tags = pair("team", "red");
-                (limit, CreateTags { resources: vec![id.into()], tags }.into_call())
-            })
-            .into(),
+        // Updates of a managed security group contain the Service's tags alone, and the mark of a
+        // replaced one its name; the tagging controller tags instances.
+        A::CreateTags => [
+            (Owned, GROUP, pair("team", "red")),
+            (Owned, GROUP, pair("kubernetes.io/service-name", "default/web")),
+            (Tagged, INSTANCE, pair("team", "red")),
+        ]
+        .map(|(limit, id, tags)| {
+            (limit, CreateTags { resources: vec![id.into()], tags }.into_call())
+        })
+        .into(),
         A::DeleteTags => {
             let resources = vec![INSTANCE.into()];
             one(Tagged, DeleteTags { resources, tags: pair("team", "red") })

@@ -13,7 +13,14 @@ use crate::{
             DescribeLoadBalancers, DescribeTargetGroups, MAX_TAGGED,
         },
     },
-    lb::{NetworkLoadBalancers, model::ServiceKey, observe::listing, retry_delay, security_groups},
+    lb::{
+        NetworkLoadBalancers,
+        classic::inventory::CLASSIC_LOAD_BALANCER,
+        model::ServiceKey,
+        observe::listing,
+        retry_delay,
+        security_groups::{self, classic::service_of_group},
+    },
     ownership_tags::{OTHER_CONTROLLER_TAG, SERVICE_TAG},
 };
 
@@ -48,10 +55,11 @@ impl Inventory for NetworkLoadBalancers {
             }
         }
         for group in self.list_security_groups(op).await? {
-            if let Some(owner) = self.owner(&group.tags) {
+            if let Some(owner) = self.group_owner(&group) {
                 owned.push(owned_object(SECURITY_GROUP, &group.id, owner));
             }
         }
+        owned.extend(self.list_owned_classics(op).await?);
         Ok(owned)
     }
 
@@ -72,13 +80,16 @@ impl Inventory for NetworkLoadBalancers {
         if let Some(request) = self.cluster_groups() {
             scope.client.read(op, request).await?;
         }
-        Ok(())
+        self.check_classics_readable(op).await
     }
 
     async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
         let scope = &self.reconciler.scope;
         if &*object.kind == SECURITY_GROUP {
             return self.delete_security_group(op, object).await;
+        }
+        if &*object.kind == CLASSIC_LOAD_BALANCER {
+            return self.delete_owned_classic(op, object).await;
         }
         let tags = listing::list_tags(scope, op, vec![object.id.clone()]).await?;
         match tags.get(&object.id) {
@@ -146,7 +157,7 @@ impl NetworkLoadBalancers {
 
     /// Returns the owner of an object according to its tags; `None` if it was not created for a
     /// Service.
-    fn owner(&self, tags: &Tags) -> Option<Owner> {
+    pub(super) fn owner(&self, tags: &Tags) -> Option<Owner> {
         if !self.reconciler.scope.cluster.owns(tags) || tags.contains_key(OTHER_CONTROLLER_TAG) {
             return None;
         }
@@ -155,7 +166,7 @@ impl NetworkLoadBalancers {
     }
 
     /// Checks that an object still belongs to the Service for which it was listed.
-    fn check_owner(&self, object: &OwnedObject, tags: &Tags) -> Result<(), CloudError> {
+    pub(super) fn check_owner(&self, object: &OwnedObject, tags: &Tags) -> Result<(), CloudError> {
         if self.owner(tags).as_ref() == Some(&object.owner) {
             return Ok(());
         }
@@ -182,7 +193,11 @@ impl NetworkLoadBalancers {
     }
 
     /// Returns true if a load balancer or a network interface has a security group.
-    async fn is_group_used(&self, op: &Op, id: &SecurityGroupId) -> Result<bool, CloudError> {
+    pub(super) async fn is_group_used(
+        &self,
+        op: &Op,
+        id: &SecurityGroupId,
+    ) -> Result<bool, CloudError> {
         let scope = &self.reconciler.scope;
         // The interfaces of a new load balancer may not show yet.
         let load_balancers = listing::list_load_balancers(scope, op).await?;
@@ -217,6 +232,9 @@ impl NetworkLoadBalancers {
         let Some(group) = found else {
             return Ok(Progress::Done);
         };
+        if service_of_group(&group).is_some() {
+            return self.delete_owned_classic_group(op, object, &group).await;
+        }
         self.check_owner(object, &group.tags)?;
         // The rules that refer to the group are removed before the group. Whoever still uses the
         // group needs them, such as a load balancer with deletion protection.

@@ -45,6 +45,14 @@ pub fn load_balancer(uid: &str) -> Box<str> {
     name.into()
 }
 
+/// Returns true if a name looks like one of [`load_balancer`] for a UID of Kubernetes. Proves nothing
+/// about whose the load balancer is.
+pub fn is_generated(name: &str) -> bool {
+    name.len() == MAX_NAME_LENGTH
+        && name.starts_with('a')
+        && name.chars().all(|c| c.is_ascii_alphanumeric())
+}
+
 /// Returns the name that the AWS load balancer controller gives, for a Service that is claimed from
 /// it.
 pub fn lbc_load_balancer(cluster: &Cluster, owner: &ServiceKey, scheme: Scheme) -> Box<str> {

@@ -52,7 +52,8 @@ impl ClassicLoadBalancers {
         };
         let existing = observed.insert(existing);
         // Apply the differences.
-        let input = ClassicPlanInput { groups: Some(groups), subnets, zones };
+        let removed_log_settings = self.removed_log_settings(desired);
+        let input = ClassicPlanInput { groups: Some(groups), subnets, zones, removed_log_settings };
         for action in plan::changes(desired, &input, existing) {
             if let ClassicAction::SetSecurityGroups(change) = &action {
                 // Nodes must admit the new groups before the load balancer loses the old ones.
@@ -65,9 +66,13 @@ impl ClassicLoadBalancers {
                 let manager = &reconciler.deps.security_groups;
                 manager.admit_classic(op, &request).await?;
                 let before = existing.resource.security_groups.iter();
-                let detached = before
+                let detached: Vec<SecurityGroupId> = before
                     .filter(|group| !change.groups.contains(group))
-                    .cloned();
+                    .cloned()
+                    .collect();
+                manager
+                    .mark_replaced_classic_group(op, &desired.owner, &detached)
+                    .await?;
                 let uid = desired.owner.uid.clone();
                 self.detached
                     .lock()

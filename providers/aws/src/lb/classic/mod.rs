@@ -4,9 +4,12 @@
 //! computed from the UID of the Service and never changes, so that an interrupted sync is continued by
 //! the next one.
 
+mod access_log;
 mod apply;
+pub(in crate::lb) mod inventory;
 pub mod model;
 mod plan;
+mod plan_creation;
 mod service;
 
 use std::{
@@ -27,8 +30,9 @@ use crate::{
     api::{
         Action, AwsError, InstanceId, SecurityGroupId, Tags,
         classic::{
-            ClassicAttributes, ClassicLoadBalancer, DeleteClassic, DeregisterClassic,
-            DescribeClassic, DescribeClassicAttributes, DescribeClassicTags, RegisterClassic,
+            ClassicAccessLog, ClassicAttributes, ClassicLoadBalancer, DeleteClassic,
+            DeregisterClassic, DescribeClassic, DescribeClassicAttributes, DescribeClassicTags,
+            RegisterClassic,
         },
     },
     lb::{
@@ -61,6 +65,8 @@ pub(in crate::lb) struct ClassicLoadBalancers {
     /// Groups that this process has detached from a load balancer, or tried to, by the UID of the
     /// Service: rules for them may be left.
     detached: Mutex<HashMap<Box<str>, BTreeSet<SecurityGroupId>>>,
+    /// The settings of the access log that Services have asked for since this process began, by UID.
+    requested_logs: Mutex<HashMap<Box<str>, ClassicAccessLog>>,
     /// Instances that this process has registered, by the name of the load balancer, with the time.
     /// Reads may not show them for a while.
     registered: Mutex<HashMap<Box<str>, RegisteredInstances>>,
@@ -106,6 +112,7 @@ impl ClassicLoadBalancers {
             applied: Mutex::default(),
             created: Mutex::default(),
             detached: Mutex::default(),
+            requested_logs: Mutex::default(),
             registered: Mutex::default(),
         }
     }

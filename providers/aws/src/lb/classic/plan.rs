@@ -46,6 +46,8 @@ pub(super) struct ClassicPlanInput {
     pub(super) subnets: Vec<SubnetId>,
     /// Zones of the desired and of the current subnets.
     pub(super) zones: BTreeMap<SubnetId, Box<str>>,
+    /// AWS' defaults for the settings of the access log that the Service does not ask for any more.
+    pub(super) removed_log_settings: ClassicAccessLog,
 }
 
 /// One request that changes a load balancer.
@@ -173,7 +175,8 @@ pub(super) fn changes(
         }));
     }
     let attributes = observed.attributes.as_ref();
-    let attributes = attributes.map(|observed| different_attributes(&desired.attributes, observed));
+    let desired_attributes = with_removed_log_settings(desired, &input.removed_log_settings);
+    let attributes = attributes.map(|observed| different_attributes(&desired_attributes, observed));
     if let Some(attributes) = attributes.filter(|it| *it != ClassicAttributes::default()) {
         let name = desired.name.clone();
         actions.push(ClassicAction::ModifyAttributes(ModifyClassicAttributes { name, attributes }));
@@ -397,13 +400,29 @@ fn is_same_check(
             == (b.interval, b.timeout, b.healthy, b.unhealthy)
 }
 
+/// Returns the desired attributes, with defaults for the settings of an access log that the Service asked
+/// for before.
+fn with_removed_log_settings(
+    desired: &DesiredClassic,
+    removed: &ClassicAccessLog,
+) -> ClassicAttributes {
+    let mut attributes = desired.attributes.clone();
+    if let Some(log) = &mut attributes.access_log {
+        log.prefix = log.prefix.take().or_else(|| removed.prefix.clone());
+        log.interval = log.interval.or(removed.interval);
+    }
+    attributes
+}
+
 /// Returns the desired attributes that differ. A part that the Service does not name is not compared:
 /// upstream leaves it out, too.
 fn different_attributes(
     desired: &ClassicAttributes,
     observed: &ClassicAttributes,
 ) -> ClassicAttributes {
-    let log = observed.access_log.clone().unwrap_or_default();
+    let mut log = observed.access_log.clone().unwrap_or_default();
+    // No prefix and an empty one are the same.
+    log.prefix.get_or_insert_default();
     let draining = observed.draining.clone().unwrap_or_default();
     let is_log_different = |desired: &ClassicAccessLog| {
         let settings = differs(desired.interval.as_ref(), log.interval.as_ref())

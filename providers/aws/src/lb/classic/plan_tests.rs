@@ -64,6 +64,7 @@ fn input() -> ClassicPlanInput {
             .iter()
             .map(|(id, zone)| ((*id).into(), (*zone).into()))
             .collect(),
+        removed_log_settings: ClassicAccessLog::default(),
     }
 }
 

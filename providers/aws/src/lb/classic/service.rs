@@ -43,8 +43,8 @@ pub(in crate::lb) struct ClassicService {
 }
 
 /// The desired instances of a classic load balancer.
-struct DesiredInstances {
-    instances: BTreeSet<InstanceId>,
+pub(super) struct DesiredInstances {
+    pub(super) instances: BTreeSet<InstanceId>,
     /// Pending while stopped instances are left out.
     progress: Progress,
 }
@@ -311,8 +311,16 @@ impl NetworkLoadBalancers {
     ) -> Result<Progress, CloudError> {
         let manager = &self.reconciler.deps.security_groups;
         manager.trim_classic_group(op, desired, trimmed).await?;
+        // An earlier process may have replaced the own group, and ended before it was deleted.
         let owner = &desired.owner;
         let attached = &existing.resource.security_groups;
+        let replaced = manager
+            .replaced_classic_group(op, owner, &desired.groups, attached)
+            .await?;
+        if let Some(group) = replaced {
+            let mut detached = self.classic.detached.lock();
+            detached.entry(owner.uid.clone()).or_default().insert(group);
+        }
         self.remove_detached(op, owner, attached).await
     }
 
@@ -439,7 +447,7 @@ impl NetworkLoadBalancers {
     /// Returns the desired instances. A stopped instance stays registered, but is not newly
     /// registered. For endpoints, which a classic load balancer cannot have, returns `None`: the
     /// current instances stay.
-    async fn desired_instances(
+    pub(super) async fn desired_instances(
         &self,
         op: &Op,
         existing: Option<&ObservedClassic>,
@@ -479,9 +487,10 @@ impl NetworkLoadBalancers {
             Err(errors) => return Err(errors.clone().into()),
         };
         let Some(existing) = &service.existing else {
-            let name = names::load_balancer(&service.owner.uid);
-            let create = planned("CreateLoadBalancer", &name, "the Service needs it");
-            return Ok(vec![create]);
+            return match desired {
+                Some(desired) => self.plan_new_classic(op, desired, lb_spec).await,
+                None => Ok(Vec::new()),
+            };
         };
         let mut changes = Vec::new();
         if let Some(desired) = desired {
@@ -534,13 +543,22 @@ impl NetworkLoadBalancers {
         }
         let current = &existing.resource.subnets;
         let (subnets, zones) = choose_subnets(op, &self.reconciler, desired, current).await?;
-        let input = ClassicPlanInput { groups, subnets, zones };
+        let removed_log_settings = self.classic.removed_log_settings(desired);
+        let input = ClassicPlanInput { groups, subnets, zones, removed_log_settings };
         let actions = plan::changes(desired, &input, &observed);
         changes.extend(actions.iter().map(|action| action.describe(&desired.name)));
-        if let Some(group) = manager.owned_classic_group(op, &desired.name).await?
-            && existing.resource.security_groups.contains(&group)
-            && !input.groups.iter().flatten().any(|kept| *kept == group)
-        {
+        let attached = &existing.resource.security_groups;
+        let replaced = match manager.owned_classic_group(op, &desired.name).await? {
+            Some(own) if attached.contains(&own) => {
+                Some(own).filter(|own| !input.groups.iter().flatten().any(|kept| kept == own))
+            }
+            _ => {
+                manager
+                    .replaced_classic_group(op, &desired.owner, &desired.groups, attached)
+                    .await?
+            }
+        };
+        if let Some(group) = replaced {
             let reason = "it is no longer on the load balancer";
             changes.push(planned("DeleteSecurityGroup", &group, reason));
         }
@@ -580,6 +598,7 @@ impl NetworkLoadBalancers {
             return Ok(detached);
         }
         self.classic.detached.lock().remove(&owner.uid);
+        self.classic.requested_logs.lock().remove(&owner.uid);
         manager.delete_classic_group(op, &name).await
     }
 }
@@ -601,7 +620,7 @@ fn digest(desired: &DesiredClassic, instances: &BTreeSet<InstanceId>) -> Digest 
     Digest::of(&(desired, instances))
 }
 
-fn planned(operation: &str, object: &str, reason: &str) -> PlannedChange {
+pub(super) fn planned(operation: &str, object: &str, reason: &str) -> PlannedChange {
     PlannedChange {
         operation: operation.into(),
         object: object.into(),

@@ -63,17 +63,28 @@ impl TrimmedRules {
     }
 }
 
+/// What the description of a load balancer's own group begins with, as upstream writes it.
+const DESCRIPTION_PREFIX: &str = "Security group for Kubernetes ELB ";
+
 /// Changes by the group whose rules change.
 type ChangesByGroup = BTreeMap<SecurityGroupId, RuleChange>;
 
 /// Returns the name of the security group of a classic load balancer, which is upstream's.
-pub(in crate::lb) fn group_name(lb_name: &str) -> Box<str> {
+pub(crate) fn group_name(lb_name: &str) -> Box<str> {
     format!("k8s-elb-{lb_name}").into()
 }
 
 fn description(desired: &DesiredClassic) -> Box<str> {
     let (name, service) = (&desired.name, desired.owner.key());
-    format!("Security group for Kubernetes ELB {name} ({service})").into()
+    format!("{DESCRIPTION_PREFIX}{name} ({service})").into()
+}
+
+/// Returns the Service, as `namespace/name`, for whose classic load balancer a group was created;
+/// `None` for other groups. Name and description, which AWS never changes, must agree.
+pub(in crate::lb) fn service_of_group(group: &SecurityGroup) -> Option<&str> {
+    let text = group.description.strip_prefix(DESCRIPTION_PREFIX)?;
+    let (lb_name, service) = text.strip_suffix(')')?.split_once(" (")?;
+    (*group.name == *group_name(lb_name)).then_some(service)
 }
 
 /// Returns the rules of the load balancer's own group: each port of the Service and "packet too big",
@@ -423,6 +434,33 @@ impl SecurityGroupManager {
             for (id, change) in grants.iter().chain(&revoked) {
                 changes.extend(planned_changes(id, change));
             }
+        }
+        Ok(changes)
+    }
+
+    /// Returns the rules that a new load balancer needs whose own group does not exist yet: in that group,
+    /// and in those of nodes.
+    ///
+    /// # Errors
+    /// As [`admit_classic`](Self::admit_classic).
+    pub(in crate::lb) async fn plan_new_classic_rules(
+        &self,
+        op: &Op,
+        desired: &DesiredClassic,
+        request: &ClassicRuleRequest<'_>,
+    ) -> Result<Vec<PlannedChange>, CloudError> {
+        let own = SecurityGroupId::from(&*group_name(request.name));
+        let grant = own_group_rules(desired).into_iter().collect();
+        let mut changes = planned_changes(&own, &RuleChange { grant, ..RuleChange::default() });
+        if self.scope.settings.disable_security_group_ingress {
+            return Ok(changes);
+        }
+        let groups = self.cache.groups(op, self.max_rule_age()).await?;
+        let (groups, needed) = self
+            .managed_groups_of(op, request.instances, groups)
+            .await?;
+        for (id, change) in grants(&groups, &own, &needed) {
+            changes.extend(planned_changes(&id, &change));
         }
         Ok(changes)
     }

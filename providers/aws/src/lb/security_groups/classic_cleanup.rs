@@ -3,9 +3,9 @@
 //! Rules and groups say neither for which load balancer they are nor who else uses them, so that each
 //! removal asks for that first.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use ccm_core::provider::{CloudError, Op, Progress};
+use ccm_core::provider::{CloudError, ErrorKind, Op, Progress};
 
 use super::{
     SHARED_READ_AGE, SecurityGroupManager,
@@ -17,11 +17,12 @@ use super::{
 };
 use crate::{
     api::{
-        Filter, SecurityGroupId,
+        Filter, SecurityGroupId, Tags,
         classic::{ClassicLoadBalancer, DescribeClassic},
         ec2::{DescribeNetworkInterfaces, SecurityGroup},
     },
-    lb::{classic::model::ClassicGroups, is_denied_by_policy},
+    lb::{classic::model::ClassicGroups, is_denied_by_policy, model::ServiceKey, names},
+    ownership_tags::SERVICE_TAG,
 };
 
 impl SecurityGroupManager {
@@ -131,6 +132,27 @@ impl SecurityGroupManager {
         }
     }
 
+    /// Deletes the group of a load balancer that does not exist any more, and the rules in the cluster's
+    /// groups that refer to it. The caller has checked that nothing has the group.
+    ///
+    /// # Errors
+    /// As [`delete_classic_group`](Self::delete_classic_group).
+    pub(in crate::lb) async fn delete_orphaned_classic_group(
+        &self,
+        op: &Op,
+        id: &SecurityGroupId,
+    ) -> Result<Progress, CloudError> {
+        // Read the group again, because its tags decide about the deletion.
+        self.cache.read(op, std::slice::from_ref(id)).await?;
+        let groups = self.cache.groups(op, self.max_rule_age()).await?;
+        match groups.get(id) {
+            Some(group) if self.may_delete_classic_group(group) => {
+                self.delete_owned_group(op, id).await
+            }
+            _ => Ok(Progress::Done),
+        }
+    }
+
     /// Removes what is left of a group that was detached from a load balancer: the group itself if it is
     /// its own one, and else the rules by which nodes admit it. Returns [`Progress::Pending`] while its
     /// own one is in use.
@@ -163,11 +185,71 @@ impl SecurityGroupManager {
         op: &Op,
         lb_name: &str,
     ) -> Result<Option<SecurityGroupId>, CloudError> {
+        let own = self.own_classic_group(op, lb_name).await?;
+        Ok(own.map(|group| group.id.clone()))
+    }
+
+    async fn own_classic_group(
+        &self,
+        op: &Op,
+        lb_name: &str,
+    ) -> Result<Option<Arc<SecurityGroup>>, CloudError> {
         let max_age = SHARED_READ_AGE.min(self.max_rule_age());
         let groups = self.cache.groups(op, max_age).await?;
         let own = managed::find(&groups, &group_name(lb_name));
-        let own = own.filter(|group| self.may_delete_classic_group(group));
-        Ok(own.map(|group| group.id.clone()))
+        Ok(own.filter(|group| self.may_delete_classic_group(group)))
+    }
+
+    /// Tags the own group of a load balancer with its Service before another takes its place, so that
+    /// a later process finds it if this one ends before the group is deleted. Upstream puts no such tag
+    /// on these groups, so that one that it left behind cannot be taken for a replaced one. Without the
+    /// permission to tag groups, this process alone knows.
+    ///
+    /// # Errors
+    /// Errors of AWS.
+    pub(in crate::lb) async fn mark_replaced_classic_group(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+        detached: &[SecurityGroupId],
+    ) -> Result<(), CloudError> {
+        let lb_name = names::load_balancer(&owner.uid);
+        let Some(group) = self.own_classic_group(op, &lb_name).await? else {
+            return Ok(());
+        };
+        if !detached.contains(&group.id) || is_marked_for(&group, owner) {
+            return Ok(());
+        }
+        let tags = Tags::from([(SERVICE_TAG.into(), owner.key().into())]);
+        let reason = "another takes its place";
+        match self.cache.tag(op, &group, tags, reason).await {
+            Err(error) if error.kind() == ErrorKind::Denied => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Returns the own group of a load balancer that [was marked](Self::mark_replaced_classic_group)
+    /// as replaced, is not on the load balancer and is not requested. Mostly takes no request.
+    ///
+    /// # Errors
+    /// Errors of AWS.
+    pub(in crate::lb) async fn replaced_classic_group(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+        requested: &ClassicGroups,
+        attached: &[SecurityGroupId],
+    ) -> Result<Option<SecurityGroupId>, CloudError> {
+        let Some(given) = self.given_classic_groups(requested) else {
+            return Ok(None);
+        };
+        let lb_name = names::load_balancer(&owner.uid);
+        let own = self.own_classic_group(op, &lb_name).await?;
+        let is_used = |id: &SecurityGroupId| {
+            attached.contains(id) || given.contains(id) || requested.extra.contains(id)
+        };
+        let replaced = own.filter(|group| is_marked_for(group, owner) && !is_used(&group.id));
+        Ok(replaced.map(|group| group.id.clone()))
     }
 
     /// Deletes a group, and the rules that refer to it, unless something still has it: its rules may
@@ -204,6 +286,12 @@ impl SecurityGroupManager {
     fn may_delete_classic_group(&self, group: &SecurityGroup) -> bool {
         self.scope.cluster.owns(&group.tags) && !self.is_protected(&group.id)
     }
+}
+
+/// Returns true if a group has the tag of a Service.
+fn is_marked_for(group: &SecurityGroup, owner: &ServiceKey) -> bool {
+    let service = group.tags.get(SERVICE_TAG);
+    service.is_some_and(|service| **service == *owner.key())
 }
 
 fn is_own_group(groups: &GroupsById, id: &SecurityGroupId, lb_name: &str) -> bool {

@@ -33,7 +33,7 @@ use self::{
     plan::RuleChange,
     unobserved::DeletedNames,
 };
-pub(crate) use self::{cleanup::in_use, plan::summary};
+pub(crate) use self::{classic::group_name as classic_group_name, cleanup::in_use, plan::summary};
 use super::{
     model::{DesiredLoadBalancer, SecurityGroupChoice},
     names,

@@ -217,6 +217,76 @@ async fn new_ones_have_everything_and_deletion_leaves_nothing() {
     }
 }
 
+/// What shadow mode says, and what is then done, in the words of AWS.
+async fn planned_and_sent(rig: &Fixture, web: &ServiceView) -> [Vec<String>; 2] {
+    let planned = rig.plan_in_shadow(web).await;
+    let planned = planned.iter().map(|change| change.operation.to_string());
+    let mut planned: Vec<_> = planned.filter(|it| it != "publish_status").collect();
+    rig.aws.reset_calls();
+    rig.settle(web).await;
+    let calls = rig.aws.log();
+    let writes = calls
+        .iter()
+        .map(crate::api::Call::action)
+        .filter(|action| action.class() == crate::api::RequestClass::Write);
+    let mut sent: Vec<_> = writes.map(|action| action.name().to_owned()).collect();
+    planned.sort_unstable();
+    sent.sort_unstable();
+    [planned, sent]
+}
+
+#[tokio::test(start_paused = true)]
+async fn shadow_mode_lists_every_request_of_a_new_one() {
+    for number in 0..variants(&upstreams(2)).len() {
+        let rig = upstreams(2);
+        let (name, web) = variants(&rig).swap_remove(number);
+        let [planned, sent] = planned_and_sent(&rig, &web).await;
+        assert!(planned.len() >= 4, "{name}: {planned:?}");
+        assert_eq!(planned, sent, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shadow_mode_lists_the_status_of_a_new_one_and_no_rules_that_are_not_managed() {
+    let settings = Settings { disable_security_group_ingress: true, ..Settings::default() };
+    let rig = Fixture::configured(1, settings);
+    let web = service("web", &[80]);
+    let planned = rig.plan_in_shadow(&web).await;
+    assert_eq!(&*planned.last().unwrap().operation, "publish_status");
+    let [planned, sent] = planned_and_sent(&rig, &web).await;
+    assert_eq!(planned, sent);
+}
+
+// Nobody but the process knows what the Service had asked for. What it never asked for stays: somebody
+// may have set it by hand.
+#[tokio::test(start_paused = true)]
+async fn a_removed_setting_of_the_access_log_goes_back_to_the_default() {
+    for (key, value) in [("access-log-s3-bucket-prefix", "a"), ("access-log-emit-interval", "5")] {
+        let rig = upstreams(1);
+        let log = with(service("web", &[80]), "access-log-enabled", "true");
+        let log = with(log, "access-log-s3-bucket-name", "logs");
+        let web = made(&rig, &with(log.clone(), key, value)).await;
+        let log = published(&log, &web.status);
+        let name = the_only(&rig).name;
+        let set = rig.aws.classic_settings(&name).0.access_log.unwrap();
+        // A process that finds the load balancer like this leaves it alone.
+        let rig = rig.restart();
+        assert_eq!(rig.plan_in_shadow(&log).await, [], "{key}");
+        rig.settle(&log).await;
+        assert_eq!(rig.aws.classic_settings(&name).0.access_log.as_ref(), Some(&set), "{key}");
+        // One that knows what the Service asked for does not.
+        assert_eq!(rig.plan_in_shadow(&web).await, [], "{key}");
+        assert_eq!(rig.plan_in_shadow(&log).await.len(), 1, "{key}");
+        rig.aws
+            .fail_next(Action::ModifyClassicAttributes, "InternalError");
+        rig.settle(&log).await;
+        let now = rig.aws.classic_settings(&name).0.access_log.unwrap();
+        assert_eq!((now.prefix, now.interval, now.enabled), (None, Some(60), true), "{key}");
+        assert_eq!(now.bucket, set.bucket, "{key}");
+        assert_eq!(rig.plan_in_shadow(&log).await, [], "{key}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_group_is_deleted_once_nothing_uses_it() {
     let rig = upstreams(1);

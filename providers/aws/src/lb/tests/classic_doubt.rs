@@ -252,6 +252,83 @@ async fn the_rule_for_a_replaced_group_goes_even_if_a_later_change_failed() {
     assert!(admitted(&rig, &two) && !admitted(&rig, &one));
 }
 
+// A process that ends between two requests does not know afterwards which groups it has replaced.
+#[tokio::test(start_paused = true)]
+async fn a_replaced_group_goes_wherever_the_process_that_replaced_it_ends() {
+    let by_upstream = [false, true];
+    for (is_upstreams, crash) in by_upstream
+        .into_iter()
+        .flat_map(|it| [(it, Crash::Before), (it, Crash::After)])
+    {
+        for number in 1.. {
+            let rig = upstreams(2);
+            let given = new_group(&rig, "given");
+            let plain = service("web", &[80]);
+            let web = if is_upstreams {
+                let host = made_by_upstream(&rig, &plain, &[0, 1]).await;
+                showing(&plain, &host)
+            } else {
+                made(&rig, &plain).await
+            };
+            let own = own_group(&rig);
+            let web = with(web, "security-groups", &given);
+            rig.aws.reset_calls();
+            rig.aws.crash_at_write(number, crash);
+            let first = rig.ensure(&web, ReadMode::Fresh).await;
+            let rig = rig.restart();
+            if first.result.is_ok() {
+                assert!(number > 5, "the last of {} writes", number - 1);
+                break;
+            }
+            rig.aws.clear_faults();
+            let there = format!("{is_upstreams} {number} {crash:?}");
+            rig.settle(&web).await;
+            assert_eq!(own_group(&rig), given, "{there}");
+            assert!(!rig.aws.exists(&own), "{there}: its own group is left");
+            assert!(admitted(&rig, &given) && !admitted(&rig, &own), "{there}");
+            assert_eq!(rig.plan(&web).await.unwrap(), [], "{there}");
+        }
+    }
+}
+
+// The mark is not worth a replacement that fails.
+#[tokio::test(start_paused = true)]
+async fn without_permission_to_tag_groups_one_is_replaced_all_the_same() {
+    let rig = upstreams(1);
+    let given = new_group(&rig, "given");
+    let web = made(&rig, &service("web", &[80])).await;
+    let own = own_group(&rig);
+    rig.aws.deny(Action::CreateTags);
+    rig.settle(&with(web, "security-groups", &given)).await;
+    assert_eq!(own_group(&rig), given);
+    assert!(!rig.aws.exists(&own));
+}
+
+// One that the Service wants back is not taken for a replaced one, not even while a change fails.
+#[tokio::test(start_paused = true)]
+async fn a_replaced_group_that_is_requested_again_stays() {
+    let rig = upstreams(1);
+    let given = new_group(&rig, "given");
+    let plain = made(&rig, &service("web", &[80])).await;
+    let own = own_group(&rig);
+    let other = with(plain.clone(), "security-groups", &given);
+    rig.aws
+        .fail_always(Action::RevokeSecurityGroupIngress, "InternalError");
+    rig.ensure(&other, ReadMode::Fresh)
+        .await
+        .result
+        .unwrap_err();
+    assert_eq!(own_group(&rig), given);
+    let rig = rig.restart();
+    rig.aws.clear_faults();
+    rig.aws
+        .fail_always(Action::SetClassicSecurityGroups, "InternalError");
+    for web in [&plain, &with(plain.clone(), "security-groups", &own)] {
+        rig.ensure(web, ReadMode::Fresh).await.result.unwrap_err();
+        assert!(rig.aws.exists(&own));
+    }
+}
+
 // The annotation was removed just before the Service.
 #[tokio::test(start_paused = true)]
 async fn a_deletion_revokes_the_rule_for_the_group_that_was_attached() {

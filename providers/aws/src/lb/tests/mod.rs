@@ -3,6 +3,7 @@
 mod behaviour;
 mod classic;
 mod classic_doubt;
+mod classic_orphans;
 mod classic_upstream;
 mod counts;
 mod deletion;

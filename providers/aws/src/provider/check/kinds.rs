@@ -76,6 +76,9 @@ ccm_core::finding_kinds! {
         NodeGroupsAmbiguous: Error Nodes
             "no rules for load balancers are added, so their traffic does not reach the nodes"
             "leave the tag kubernetes.io/cluster/CLUSTER_ID on one security group of OBJECT";
+        BalancerGroupUntagged: Warning Cloud
+            "with the IAM documents of this project the manager may neither change nor delete it: source ranges and ports of its Service stay as they are"
+            "run the command of the message, which tags OBJECT with kubernetes.io/cluster/CLUSTER_ID=owned";
         RouteTablesUnusable: Error Cloud
             "no routes for pods are created"
             "tag one route table of OBJECT with kubernetes.io/cluster/CLUSTER_ID, or name tables in the cloud config";

@@ -2,6 +2,7 @@
 //! Every request is a read, or asks with `DryRun` whether a change would be allowed.
 
 mod account;
+mod balancer_groups;
 mod instances;
 mod kinds;
 mod permissions;
@@ -79,6 +80,7 @@ impl<'a> Checks<'a> {
         self.read_vpc(&mut observed).await;
         self.check_subnets(&observed.subnets);
         self.check_instances(&observed);
+        self.check_balancer_groups(&observed);
         self.check_owners(&observed);
         if self.cluster.creates_routes {
             self.check_route_tables().await;

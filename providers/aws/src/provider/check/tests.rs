@@ -20,11 +20,14 @@ use super::super::AwsProvider;
 use crate::{
     api::{Action, AwsError, AwsErrorCause, Connection, Metadata},
     fake::{CLUSTER, FakeCluster, REGION},
+    lb::{model::ServiceKey, names, security_groups::classic_group_name},
     manager,
 };
 
 const OWN_TAG: &str = "kubernetes.io/cluster/test";
 const TAGGING: &[&str] = &["--controllers=*,tagging", "--tags=team=a", "--resources=instance"];
+/// UID of the only Service.
+const UID: &str = "6c1f0f4e-6f7b-4a52-9d8e-0d6c4c1b2a3f";
 const OTHER_TAG: &str = "kubernetes.io/cluster/other";
 
 /// A cluster in AWS, with what of it a row changes.
@@ -91,7 +94,8 @@ impl Fixture {
             Ok(provider) => provider,
             Err(error) => return vec![finding_of(&error)],
         };
-        let service = Arc::new(ServiceView::named("shop", "web"));
+        let service = ServiceView { uid: UID.into(), ..ServiceView::named("shop", "web") };
+        let service = Arc::new(service);
         let cluster = CheckedCluster {
             nodes: &self.nodes,
             services: Some(std::slice::from_ref(&service)),
@@ -130,6 +134,14 @@ fn config(file: &std::path::Path, flags: &[&str]) -> Result<Config, BoxError> {
 
 /// A row: what is wrong, and the name, severity, object and advice of its line.
 type Row = (fn(&mut Fixture), &'static str, Severity, fn(&Fixture) -> String, &'static str);
+
+/// Creates a security group with the name of a load balancer's, as an upstream that could not tag it.
+fn untagged_group(fixture: &mut Fixture, name: &str) {
+    fixture
+        .world
+        .aws
+        .security_group(&fixture.world.vpc, name, &[]);
+}
 
 fn vpc(fixture: &Fixture) -> String {
     format!("VPC {}", fixture.vpc)
@@ -321,6 +333,27 @@ const ROWS: &[Row] = &[
         "set shared for the others",
     ),
     (
+        |f| untagged_group(f, &classic_group_name(&names::load_balancer(UID))),
+        "BalancerGroupUntagged",
+        Severity::Warning,
+        |_| String::new(),
+        "run the command of the message",
+    ),
+    (
+        |f| {
+            let owner = ServiceKey {
+                namespace: "shop".into(),
+                name: "web".into(),
+                uid: UID.into(),
+            };
+            untagged_group(f, &names::security_group("kubernetes", &owner));
+        },
+        "BalancerGroupUntagged",
+        Severity::Warning,
+        |_| String::new(),
+        "which tags sg-",
+    ),
+    (
         |f| f.world.aws.untag(&f.world.nodes[0], OWN_TAG),
         "InstanceUntagged",
         Severity::Warning,
@@ -475,6 +508,34 @@ async fn check_row((plant, name, severity, object, advice): &Row) -> Result<(), 
         "expected {object}, {advice:?}; writes: {}; {line:#?}",
         fixture.world.aws.writes()
     ))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_without_tag_comes_with_the_command_that_tags_it() {
+    let fixture = Fixture::new();
+    let aws = &fixture.world.aws;
+    let vpc = &fixture.world.vpc;
+    let group = aws.security_group(vpc, &classic_group_name(&names::load_balancer(UID)), &[]);
+    // Of a Service of another cluster, which may be in the same VPC.
+    let other = names::load_balancer("00000000-6f7b-4a52-9d8e-0d6c4c1b2a3f");
+    aws.security_group(vpc, &classic_group_name(&other), &[]);
+    let findings = fixture.check().await;
+    let [line] = problems(&findings)[..] else {
+        panic!("{findings:#?}");
+    };
+    let command =
+        format!("aws ec2 create-tags --resources {group} --tags Key={OWN_TAG},Value=owned");
+    assert!(line.message.ends_with(&command), "{}", line.message);
+    assert_eq!(*line.object, *group);
+    for tag in [OTHER_TAG, OWN_TAG] {
+        aws.tag(&group, tag, "owned");
+        let findings = fixture.check().await;
+        let is_reported = findings
+            .iter()
+            .any(|finding| finding.name == "BalancerGroupUntagged");
+        assert!(!is_reported, "{tag}");
+        aws.untag(&group, tag);
+    }
 }
 
 #[tokio::test(start_paused = true)]
