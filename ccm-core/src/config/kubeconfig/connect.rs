@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, util::BoxCloneService};
 
 use super::files::{ClientConfig, RELOAD_INTERVAL};
-use crate::error::chain;
+use crate::{crypto, error::chain};
 
 /// A connection that is idle for this long is probed with TCP keepalive.
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -102,6 +102,7 @@ pub(crate) fn client(config: &ClientConfig, versions: HttpVersions) -> kube::Res
 /// [`kube::Config::proxy_url`] names the proxy: `http`, `https` or `socks5`, with a user and a
 /// password if it needs them.
 fn connect(config: &kube::Config, versions: HttpVersions) -> kube::Result<Connections> {
+    crypto::install().map_err(|error| kube::Error::Service(Box::new(error)))?;
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
