@@ -48,8 +48,12 @@ pub fn install() -> Result<(), NotInFipsMode> {
         // Fails if another thread was faster. What counts is the default afterwards.
         let _ = provider().install_default();
     }
-    let default = CryptoProvider::get_default();
-    if FIPS && !default.is_some_and(|provider| provider.fips()) {
+    check(CryptoProvider::get_default().map(AsRef::as_ref))
+}
+
+/// Checks the default of the process.
+fn check(default: Option<&CryptoProvider>) -> Result<(), NotInFipsMode> {
+    if FIPS && !default.is_some_and(CryptoProvider::fips) {
         return Err(NotInFipsMode);
     }
     Ok(())
@@ -75,6 +79,14 @@ mod tests {
         install().unwrap();
         let default = CryptoProvider::get_default().unwrap();
         assert_eq!((default.fips(), provider().fips()), (FIPS, FIPS));
+    }
+
+    #[test]
+    fn a_fips_build_refuses_another_library() {
+        let ring = rustls::crypto::ring::default_provider();
+        assert_eq!(check(Some(&ring)).is_err(), FIPS);
+        assert_eq!(check(None).is_err(), FIPS);
+        assert!(check(Some(&provider())).is_ok());
     }
 
     #[test]
