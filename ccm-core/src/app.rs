@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{self, Config, Invocation, Product},
+    crypto,
     error::{chain, redacted_panic},
     manager::{CLOUD_PROVIDER_CHECK, Manager, ManagerExit, Observability},
     provider::CloudProvider,
@@ -99,6 +100,8 @@ where
     B: FnOnce(Config) -> F,
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
+    // Before anything connects, or is read that contains keys.
+    crypto::install()?;
     let mut args = args.into_iter().peekable();
     let subcommand = args
         .next_if(|arg| SUBCOMMANDS.iter().any(|name| arg == name))
@@ -215,7 +218,12 @@ where
             return if config.shadow.once { Err(INCOMPLETE.into()) } else { Ok(ExitCode::SUCCESS) };
         }
     };
-    tracing::info!(version = product.version, provider = provider.name(), "starting");
+    tracing::info!(
+        version = product.version,
+        provider = provider.name(),
+        cryptography = crypto::LIBRARY,
+        "starting"
+    );
     let manager = Manager::from_config(product, config, provider)
         .await?
         .with_observability(observability);

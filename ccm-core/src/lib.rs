@@ -9,6 +9,7 @@
 //! - [`runtime`]: caches, queues, leader election, events;
 //! - [`adoption`]: the adoption report of shadow mode;
 //! - [`check`]: the report of the subcommand `check`;
+//! - [`crypto`]: the cryptography library, ring or in a FIPS build AWS-LC;
 //! - [`explain`]: why a Node or a Service is as it is, and what to do;
 //! - [`redact`]: removes credentials from text of other programs;
 //! - [`telemetry`]: metrics, logs and traces.
@@ -20,6 +21,7 @@ pub mod app;
 pub mod check;
 pub mod config;
 pub mod controllers;
+pub mod crypto;
 pub mod error;
 pub mod explain;
 #[cfg(feature = "fuzz")]

@@ -14,6 +14,7 @@ mod chart;
 mod control_plane;
 mod dockerfile;
 mod explore;
+mod fips;
 mod image;
 mod kubernetes_tests;
 mod licenses;
@@ -101,6 +102,9 @@ enum Task {
     /// Explores faults in full, about twenty minutes of one processor beside the builds: the
     /// framework's and the providers'; further arguments go to the test programs
     Explore(explore::Arguments),
+    /// Builds and tests managers for FIPS 140-3, and checks that they have no other cryptography; needs
+    /// cmake, make, Perl, Go, and compilers of C and C++
+    Fips,
     /// Runs what continuous integration runs: formatting, tidy, licences, lints and tests
     Ci,
 }
@@ -147,6 +151,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         }
         Task::Chart(arguments) => chart::run(&arguments),
         Task::Bench(arguments) => bench::run(&arguments),
+        Task::Fips => fips::run(),
         Task::Explore(arguments) => explore::run(&arguments),
         Task::Ci => process::run(&mut Command::new(root()?.join(".ci/run"))),
     }

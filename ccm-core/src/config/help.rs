@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::Product;
 use super::feature_gates;
 use super::flags::{self, Flag, FlagSupport, Group};
+use crate::crypto;
 
 /// Line width of help texts.
 const WIDTH: usize = 110;
@@ -109,12 +110,13 @@ pub(super) fn version(product: &Product) -> String {
 /// Returns the text of `--version=raw`.
 pub(super) fn raw_version(product: &Product) -> String {
     format!(
-        "{} {}\ncommit: {}\nplatform: {}/{}\n",
+        "{} {}\ncommit: {}\nplatform: {}/{}\ncryptography: {}\n",
         product.binary,
         product.version,
         product.commit,
         std::env::consts::OS,
-        std::env::consts::ARCH
+        std::env::consts::ARCH,
+        crypto::LIBRARY
     )
 }
 

@@ -33,6 +33,9 @@ pub(crate) struct Arguments {
     /// Whose image it is
     #[arg(long)]
     provider: Provider,
+    /// Builds the program for FIPS 140-3; needs cmake, Perl and Go, and this machine's architecture
+    #[arg(long = "fips")]
+    is_fips: bool,
     /// Architecture that it is for; this machine's unless given
     #[arg(long)]
     arch: Option<Architecture>,
@@ -83,12 +86,38 @@ impl Provider {
     }
 
     /// Describes how the image's program is built.
-    fn program(self, target: Option<String>) -> Program {
+    fn program(self, cryptography: Cryptography, target: Option<String>) -> Program {
+        let features = self.features().iter().chain(cryptography.features());
         Program {
             package: self.package().to_owned(),
-            features: self.features().iter().map(ToString::to_string).collect(),
+            features: features.map(ToString::to_string).collect(),
             no_default_features: true,
             target,
+        }
+    }
+}
+
+/// The library of cryptography that a program is built with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cryptography {
+    Ring,
+    Fips,
+}
+
+impl Cryptography {
+    fn features(self) -> &'static [&'static str] {
+        match self {
+            Self::Ring => &[],
+            Self::Fips => &["fips"],
+        }
+    }
+
+    /// Returns the version of images with it.
+    fn version(self) -> String {
+        let version = env!("CARGO_PKG_VERSION");
+        match self {
+            Self::Ring => version.to_owned(),
+            Self::Fips => format!("{version}-fips"),
         }
     }
 }
@@ -152,18 +181,23 @@ const PORT: u16 = 10258;
 /// Makes an image.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let provider = arguments.provider;
+    let cryptography = if arguments.is_fips {
+        Cryptography::Fips
+    } else {
+        Cryptography::Ring
+    };
     let architecture = arguments.arch.map_or_else(Architecture::host, Ok)?;
     let dockerfile = read(&root()?.join("images/Dockerfile"))?;
     let release = Release::of(&String::from_utf8_lossy(&dockerfile))?;
     let origin = Origin::find(arguments.source.clone())?;
     let binary = match &arguments.binary {
         Some(path) => path.clone(),
-        None => build(provider, architecture)?,
+        None => build(provider, cryptography, architecture)?,
     };
     let temporary = tempfile::tempdir().context("make a temporary folder")?;
     let debs = arguments.debs.as_deref().unwrap_or(temporary.path());
     let packages = debian::packages(debs, &release, architecture)?;
-    let program = provider.program(Some(architecture.target().to_owned()));
+    let program = provider.program(cryptography, Some(architecture.target().to_owned()));
     let mut bill = sbom::make(&program)?;
     let components = bill["components"].as_array_mut();
     components
@@ -171,6 +205,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .extend(packages.iter().map(|package| package.component(&release)));
     let parts = Parts {
         provider,
+        version: cryptography.version(),
         architecture,
         base: debian::layer(&packages, &release)?,
         program: read(&binary)?,
@@ -192,7 +227,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             folder.join(format!(
                 "{}-{}-linux-{}.tar",
                 provider.package(),
-                env!("CARGO_PKG_VERSION"),
+                parts.version,
                 architecture.name()
             ))
         }
@@ -231,6 +266,7 @@ pub(crate) fn make_and_try(program: PathBuf) -> anyhow::Result<()> {
     run(&Arguments {
         provider: Provider::Mock,
         arch: None,
+        is_fips: false,
         binary: Some(program),
         debs: None,
         source: None,
@@ -268,7 +304,9 @@ pub(crate) fn library_folder() -> anyhow::Result<&'static str> {
 /// Checks that no package lacks the notices that an image has to have.
 pub(crate) fn check_notices() -> anyhow::Result<()> {
     for provider in Provider::value_variants() {
-        notices::make(&provider.program(None))?;
+        for cryptography in [Cryptography::Ring, Cryptography::Fips] {
+            notices::make(&provider.program(cryptography, None))?;
+        }
     }
     println!("notices: those of all programs can be made");
     Ok(())
@@ -304,6 +342,7 @@ fn library_notices() -> anyhow::Result<Vec<u8>> {
 /// What goes into an image.
 struct Parts {
     provider: Provider,
+    version: String,
     architecture: Architecture,
     base: Layer,
     program: Vec<u8>,
@@ -345,14 +384,14 @@ impl Parts {
     }
 
     fn reference(&self) -> String {
-        format!("{}:{}", self.provider.package(), env!("CARGO_PKG_VERSION"))
+        format!("{}:{}", self.provider.package(), self.version)
     }
 
     fn labels(&self) -> BTreeMap<String, String> {
         let labels = [
             ("title", Some(self.provider.package().to_owned())),
             ("licenses", Some(env!("CARGO_PKG_LICENSE").to_owned())),
-            ("version", Some(env!("CARGO_PKG_VERSION").to_owned())),
+            ("version", Some(self.version.clone())),
             ("revision", self.origin.revision.clone()),
             ("source", self.origin.source.clone()),
         ];
@@ -402,13 +441,18 @@ impl Origin {
 
 /// Builds the program of an image, with the compilers that the Dockerfile has for another
 /// architecture.
-fn build(provider: Provider, architecture: Architecture) -> anyhow::Result<PathBuf> {
+fn build(
+    provider: Provider,
+    cryptography: Cryptography,
+    architecture: Architecture,
+) -> anyhow::Result<PathBuf> {
     let package = provider.package();
+    let features = provider.program(cryptography, None).features;
     let mut cargo = process::cargo()?;
     cargo.args(["build", "--locked", "--release", "--no-default-features", "--package", package]);
     cargo.args(["--bin", package]);
-    if !provider.features().is_empty() {
-        cargo.arg("--features").arg(provider.features().join(","));
+    if !features.is_empty() {
+        cargo.arg("--features").arg(features.join(","));
     }
     let mut folder = control_plane::target()?;
     if Architecture::host().ok() != Some(architecture) {

@@ -97,6 +97,7 @@ fn parts(program: &str) -> Parts {
     }
     Parts {
         provider: Provider::Mock,
+        version: Cryptography::Ring.version(),
         architecture: Architecture::host().unwrap(),
         base,
         program: std::fs::read(program).unwrap(),

@@ -26,6 +26,9 @@ const BUILDS: [&[&str]; 15] = [
     &["--package", "ccm-openstack", "--edges", "normal,build"],
 ];
 
+/// Crates that only builds with the feature `fips` have: they need a C tool chain, cmake and Go.
+const FIPS_ONLY: [&str; 3] = ["aws-lc-fips-sys", "aws-lc-rs", "aws-lc-sys"];
+
 /// Crates, and with which sets of features they are built. One crate may have two: for build
 /// scripts and macros too.
 type Features = BTreeMap<String, BTreeSet<String>>;
@@ -34,9 +37,11 @@ type Features = BTreeMap<String, BTreeSet<String>>;
 pub(super) fn check() -> anyhow::Result<Vec<String>> {
     let [first, others @ ..] = &BUILDS;
     let tests = features(first)?;
-    let mut findings = Vec::new();
+    let mut findings = fips_only(first, &tests);
     for build in others {
-        let differing = differing(&tests, &features(build)?);
+        let features = features(build)?;
+        findings.extend(fips_only(build, &features));
+        let differing = differing(&tests, &features);
         findings.extend(
             differing
                 .into_iter()
@@ -84,6 +89,19 @@ fn differing(tests: &Features, build: &Features) -> Vec<String> {
         .collect()
 }
 
+/// Finds crates that a build without the feature `fips` must not have.
+fn fips_only(build: &[&str], features: &Features) -> Vec<String> {
+    let found = features.keys().filter(|package| {
+        let name = package.split(' ').next().unwrap_or_default();
+        FIPS_ONLY.contains(&name)
+    });
+    found
+        .map(|package| {
+            format!("cargo … {}: has {package}, which only a FIPS build has", build.join(" "))
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,5 +115,14 @@ mod tests {
         assert_eq!(differing(&tests, &same), Vec::<String>::new());
         let other = parse("a v1.0.0|\n");
         assert_eq!(differing(&tests, &other).len(), 1);
+    }
+
+    #[test]
+    fn a_build_with_the_cryptography_of_fips_is_found() {
+        let with = parse("a v1.0.0|std\naws-lc-rs v1.0.0|fips\naws-lc-rsx v1.0.0|\n");
+        assert_eq!(
+            fips_only(&["--workspace"], &with),
+            ["cargo … --workspace: has aws-lc-rs v1.0.0, which only a FIPS build has"]
+        );
     }
 }

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::Finding;
-use super::lexer::{Token, blank_literals, tokens};
-use super::paths::{chain, use_tree};
+use super::lexer::{blank_literals, tokens};
+use super::paths;
 
 /// Paths a plan may not use, and why.
 const FORBIDDEN: [(&[&str], &str); 22] = [
@@ -57,7 +57,8 @@ pub(super) fn is_plan(path: &Path) -> bool {
 /// Forbidden paths in a plan's source.
 pub(super) fn check(path: &Path, source: &str) -> Vec<Finding> {
     let blanked = blank_literals(source);
-    let paths = paths(&tokens(&blanked));
+    let tokens = tokens(&blanked);
+    let paths = paths::all(&tokens);
     let finding = |(path_used, line): &(Vec<&str>, usize)| {
         let why = forbidden(path_used)?;
         Some(Finding::new(
@@ -87,31 +88,6 @@ fn forbidden(used: &[&str]) -> Option<&'static str> {
             .map(|(_, why)| *why)
     };
     by_start.or_else(by_sdk).or_else(by_call)
-}
-
-/// Every path in the source with its line: each leaf of a `use` tree, and elsewhere every chain of
-/// two names or more.
-fn paths<'a>(tokens: &[Token<'a>]) -> Vec<(Vec<&'a str>, usize)> {
-    let mut found = Vec::new();
-    let mut at = 0;
-    while at < tokens.len() {
-        let token = tokens[at];
-        // `use<'a>` in a return type is not an import.
-        if token.text == "use" && tokens.get(at + 1).is_some_and(|next| next.text != "<") {
-            let mut leaves = Vec::new();
-            at = use_tree(tokens, at + 1, &[], &mut leaves);
-            found.extend(leaves.into_iter().map(|leaf| (leaf.path, leaf.line)));
-        } else if token.is_word() {
-            let (path, after) = chain(tokens, at);
-            if path.len() > 1 {
-                found.push((path, token.line));
-            }
-            at = after;
-        } else {
-            at += 1;
-        }
-    }
-    found
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Checks that neither the compiler nor clippy makes. Offline.
 
+mod cryptography;
 mod dependencies;
 mod features;
 mod layering;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    Finding,
+    Finding, cryptography,
     dependencies::Split,
     lexer::tokens,
     paths::{chain, use_tree},
@@ -19,7 +19,7 @@ use super::{
 /// The top-level modules of the framework, from the lowest floor to the highest. A module uses its
 /// own floor and lower ones.
 const FLOORS: [&[&str]; 10] = [
-    &["error", "k8s", "percent", "redact", "write_gate"],
+    &["crypto", "error", "k8s", "percent", "redact", "write_gate"],
     &["config"],
     &["telemetry"],
     &["provider"],
@@ -93,6 +93,9 @@ pub(super) fn check(root: &Path, files: &[&Path]) -> anyhow::Result<Vec<Finding>
             }
         }
         anyhow::ensure!(!texts.is_empty(), "{krate} has no sources");
+        if cryptography::PROGRAMS.contains(&krate) {
+            findings.extend(cryptography::check(&folder, &texts));
+        }
         let modules = modules(&texts);
         let mut found = circles(&modules);
         if krate == FRAMEWORK {

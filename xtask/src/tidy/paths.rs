@@ -12,6 +12,31 @@ pub(super) struct Leaf<'a> {
     pub(super) line: usize,
 }
 
+/// Every path in the source with its line: each leaf of a `use` tree, and elsewhere every chain of
+/// two names or more.
+pub(super) fn all<'a>(tokens: &[Token<'a>]) -> Vec<(Vec<&'a str>, usize)> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < tokens.len() {
+        let token = tokens[at];
+        // `use<'a>` in a return type is not an import.
+        if token.text == "use" && tokens.get(at + 1).is_some_and(|next| next.text != "<") {
+            let mut leaves = Vec::new();
+            at = use_tree(tokens, at + 1, &[], &mut leaves);
+            found.extend(leaves.into_iter().map(|leaf| (leaf.path, leaf.line)));
+        } else if token.is_word() {
+            let (path, after) = chain(tokens, at);
+            if path.len() > 1 {
+                found.push((path, token.line));
+            }
+            at = after;
+        } else {
+            at += 1;
+        }
+    }
+    found
+}
+
 /// Reads `a::b::c`; returns the names and the place after them.
 pub(super) fn chain<'a>(tokens: &[Token<'a>], start: usize) -> (Vec<&'a str>, usize) {
     let mut path = vec![tokens[start].text];

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, util::BoxCloneService};
 
 use super::files::{ClientConfig, RELOAD_INTERVAL};
-use crate::error::chain;
+use crate::{crypto, error::chain};
 
 /// A connection that is idle for this long is probed with TCP keepalive.
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -102,6 +102,7 @@ pub(crate) fn client(config: &ClientConfig, versions: HttpVersions) -> kube::Res
 /// [`kube::Config::proxy_url`] names the proxy: `http`, `https` or `socks5`, with a user and a
 /// password if it needs them.
 fn connect(config: &kube::Config, versions: HttpVersions) -> kube::Result<Connections> {
+    crypto::install().map_err(|error| kube::Error::Service(Box::new(error)))?;
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -349,7 +350,9 @@ mod tests {
         let CertifiedKey { cert, signing_key } =
             generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
-        let mut tls = ServerConfig::builder()
+        let mut tls = ServerConfig::builder_with_provider(crypto::provider().into())
+            .with_safe_default_protocol_versions()
+            .unwrap()
             .with_no_client_auth()
             .with_single_cert(vec![cert.der().clone()], key)
             .unwrap();

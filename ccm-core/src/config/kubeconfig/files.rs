@@ -13,6 +13,8 @@ use rustls::{
 };
 use tokio::time::Instant;
 
+use crate::crypto;
+
 /// Minimum interval between two reads of the files, which happen when a request is sent. client-go
 /// reads certificates every five minutes and tokens every minute.
 pub(super) const RELOAD_INTERVAL: Duration = Duration::from_secs(20);
@@ -309,9 +311,7 @@ impl CredentialFiles {
         }
         // kube's error message may repeat contents of the file.
         if let Some(file) = self.files.iter().rfind(|file| file.is_of_client_pair())
-            && fill(self.base.clone(), &credentials)
-                .rustls_client_config()
-                .is_err()
+            && !can_set_up_tls(&fill(self.base.clone(), &credentials))
         {
             return Err(file.unusable("cannot be used: certificate and key are no pair".to_owned()));
         }
@@ -355,6 +355,11 @@ impl Credentials {
         }
         Ok(())
     }
+}
+
+/// Returns true if TLS can be set up with the certificates of this configuration.
+fn can_set_up_tls(config: &kube::Config) -> bool {
+    crypto::install().is_ok() && config.rustls_client_config().is_ok()
 }
 
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {

@@ -157,13 +157,17 @@ impl Drop for Server {
 fn tls(authority: &Authority, clients: &Authority) -> Arc<ServerConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(clients.0.der().clone()).unwrap();
-    let verifier = WebPkiClientVerifier::builder(Arc::new(roots))
+    let provider = Arc::new(crypto::provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone())
         .allow_unauthenticated()
         .build()
         .unwrap();
     let pair = authority.pair(ExtendedKeyUsagePurpose::ServerAuth);
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
-    let config = ServerConfig::builder().with_client_cert_verifier(verifier);
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(verifier);
     Arc::new(config.with_single_cert(pair.chain(), key).unwrap())
 }
 

@@ -5,10 +5,10 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use http::{Request, Response};
-use rustls::{ClientConfig, RootCertStore, crypto::ring};
+use rustls::{ClientConfig, RootCertStore};
 
 use super::Transport;
-use crate::{error::BoxError, provider::CloudError};
+use crate::{crypto, error::BoxError, provider::CloudError};
 
 /// The timeout of connecting, and that of a whole request with its response.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,7 +39,7 @@ impl Https {
         if added == 0 {
             tracing::warn!("the system has no CA certificates; HTTPS requests will fail");
         }
-        let mut tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let mut tls = ClientConfig::builder_with_provider(Arc::new(crypto::provider()))
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots)
             .with_no_client_auth();

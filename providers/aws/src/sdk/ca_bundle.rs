@@ -24,6 +24,15 @@ use parking_lot::Mutex;
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use tokio::time::Instant;
 
+/// The cryptography of [`ccm_core::crypto`], by the name that the SDK has for it. The SDK takes no
+/// other library's provider.
+const CRYPTOGRAPHY: CryptoMode = {
+    #[cfg(feature = "fips")]
+    let mode = CryptoMode::AwsLcFips;
+    #[cfg(not(feature = "fips"))]
+    let mode = CryptoMode::Ring;
+    mode
+};
 /// Interval at which the bundle is checked for changes.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -96,7 +105,7 @@ fn with_trust(trust: &TrustStore) -> SharedHttpClient {
         let mut connector = Connector::builder()
             // As Go programs do.
             .proxy_config(ProxyConfig::from_env())
-            .tls_provider(Provider::Rustls(CryptoMode::Ring))
+            .tls_provider(Provider::Rustls(CRYPTOGRAPHY))
             .tls_context(context.expect("building a context only moves its parts"));
         connector.set_connector_settings(settings.cloned());
         connector.set_sleep_impl(components.and_then(RuntimeComponents::sleep_impl));

@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use ccm_core::crypto;
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore,
     SignatureScheme,
@@ -15,7 +16,7 @@ use rustls::{
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
         verify_server_name,
     },
-    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject as _},
     server::ParsedCertificate,
 };
@@ -62,7 +63,7 @@ pub(super) fn files(tls: &Tls) -> Vec<&Path> {
 /// # Errors
 /// A file that cannot be used.
 pub(super) fn config(tls: &Tls) -> Result<ClientConfig, TlsError> {
-    let provider = Arc::new(ring::default_provider());
+    let provider = Arc::new(crypto::provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()?;
     let builder = if tls.insecure {

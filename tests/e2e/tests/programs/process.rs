@@ -256,6 +256,8 @@ async fn help_has_groups_and_stages_and_version_has_forms() {
     );
     let (code, raw) = bench.run(&["--version=raw"]).await;
     assert!(code == Some(0) && raw.contains("platform:"), "{raw}");
+    let library = format!("cryptography: {}\n", ccm_core::crypto::LIBRARY);
+    assert!(raw.contains(&library), "{raw}");
     let text = bench.refused(&["--version=v1.x"]).await;
     assert!(text.contains("--version") && text.contains("v1.x"), "{text}");
     // A version to report does not end the process: the next thing that is missing does.

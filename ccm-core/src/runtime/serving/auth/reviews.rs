@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use prometheus::Registry;
 use rand::RngExt as _;
-use ring::hmac;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
@@ -15,6 +14,7 @@ use super::{
     review_cache::{Key, ReviewCache, ReviewError},
 };
 use crate::{
+    crypto::{SystemRandom, hmac},
     error::chain,
     runtime::api::{
         ApiClient, ApiClientOptions, ApiError, ApiErrorKind, ApiMetrics, ApiRequest, ApiResponse,
@@ -306,8 +306,7 @@ async fn create_access_review(
 /// Creates a key that lives as long as the process, so that hashes can neither be precomputed nor
 /// compared with another process's.
 fn hash_key() -> Result<hmac::Key, AuthError> {
-    hmac::Key::generate(hmac::HMAC_SHA256, &ring::rand::SystemRandom::new())
-        .map_err(|_| AuthError::Random)
+    hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| AuthError::Random)
 }
 
 fn key(hash: &hmac::Key, content: &[u8]) -> Key {

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use ring::digest;
 use rustls::{
     RootCertStore,
     crypto::CryptoProvider,
@@ -20,6 +19,7 @@ use x509_cert::{
 };
 
 use super::UserInfo;
+use crate::crypto::{self, digest};
 
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 const ORGANIZATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.10");
@@ -62,7 +62,7 @@ impl CaBundle {
     /// # Errors
     /// The text is not PEM, or contains no CA.
     pub(super) fn parse(pem: &[u8]) -> Result<Self, String> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(crypto::provider());
         let mut anchors = Vec::new();
         let mut skipped = Vec::new();
         for (index, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {

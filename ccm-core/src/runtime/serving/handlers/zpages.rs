@@ -6,7 +6,10 @@ use axum::{Router, extract::State, routing::get};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::config::{Config, Product};
+use crate::{
+    config::{Config, Product},
+    crypto,
+};
 
 const NOTICE: &str = "Warning: for people who look for a fault; its form may change at any time, so no program should read it.";
 
@@ -51,8 +54,13 @@ impl ProcessInfo {
         let seconds = up % 60;
         format!(
             "\n{} statusz\n{NOTICE}\n\nStarted: {}\nUp: {hours} hr {minutes:02} min {seconds:02} sec\n\
-             Binary version: {}\nSource revision: {}\n\nPaths: {}\n",
-            self.binary, self.started.0, self.version, self.commit, self.paths
+             Binary version: {}\nSource revision: {}\nCryptography: {}\n\nPaths: {}\n",
+            self.binary,
+            self.started.0,
+            self.version,
+            self.commit,
+            crypto::LIBRARY,
+            self.paths
         )
     }
 

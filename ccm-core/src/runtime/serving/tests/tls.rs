@@ -371,6 +371,44 @@ async fn suites_and_groups_are_those_asked_for() {
     );
 }
 
+#[cfg(feature = "fips")]
+fn is_chacha(suite: rustls::SupportedCipherSuite) -> bool {
+    let name = suite.suite().as_str();
+    name.is_some_and(|name| name.contains("CHACHA20"))
+}
+
+#[cfg(feature = "fips")]
+#[tokio::test]
+async fn a_fips_build_serves_only_what_is_approved() {
+    let running = serve(&[]);
+    let with = |limit: fn(&mut CryptoProvider)| {
+        let mut provider = ring::default_provider();
+        limit(&mut provider);
+        Client { provider, ..Client::default() }.connect(running.address)
+    };
+    let chacha = with(|provider| {
+        provider.cipher_suites.retain(|suite| is_chacha(*suite));
+    });
+    assert!(chacha.await.is_err());
+    let x25519 = with(|provider| {
+        provider
+            .kx_groups
+            .retain(|group| group.name() == NamedGroup::X25519);
+    });
+    assert!(x25519.await.is_err());
+    // The client prefers both.
+    let stream = with(|provider| {
+        provider
+            .cipher_suites
+            .sort_by_key(|suite| !is_chacha(*suite));
+    });
+    let stream = stream.await.unwrap();
+    let session = stream.get_ref().1;
+    assert!(!is_chacha(session.negotiated_cipher_suite().unwrap()));
+    let group = session.negotiated_key_exchange_group().unwrap().name();
+    assert_eq!(group, NamedGroup::secp256r1);
+}
+
 #[tokio::test]
 async fn the_certificate_is_chosen_by_the_name_asked_for() {
     let directory = Directory::new();
