@@ -120,6 +120,13 @@
 {{- if and $v.rbac.create (not $v.serviceAccount.create) (not $v.serviceAccount.name) -}}
 {{- $wrong = append $wrong "serviceAccount.name: is needed with rbac.create and without serviceAccount.create: the account default, which every pod of the namespace may use, would get the rights" -}}
 {{- end -}}
+{{- if and $v.rbac.create $v.useServiceAccountCredentials -}}
+{{- range $name, $wanted := omit $v.rbac.capabilities "endpoints" -}}
+{{- if not $wanted -}}
+{{- $wrong = append $wrong (printf "rbac.capabilities.%s: has no effect with useServiceAccountCredentials, since each controller's own account has a role of Kubernetes; leave the controller out in controllers instead" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if and (not $v.hostNetwork) (regexMatch "^(127\\.|(0*:)+0*1$|(0*:)+[fF]{4}:127\\.)" $v.serving.bindAddress) -}}
 {{- $wrong = append $wrong (printf "serving.bindAddress: at %s nothing reaches a pod without hostNetwork, and probes fail" $v.serving.bindAddress) -}}
 {{- end -}}

@@ -132,6 +132,10 @@ fn a_provider_whose_services_choose_their_targets_may_read_endpoints() {
         ("provider=aws,image.registry=r,useServiceAccountCredentials=true", true),
         ("provider=aws,image.registry=r,rbac.create=false", false),
         ("provider=aws,image.registry=r,rbac.capabilities.endpoints=false", false),
+        (
+            "provider=aws,image.registry=r,useServiceAccountCredentials=true,rbac.capabilities.endpoints=false",
+            false,
+        ),
         ("provider=mock", false),
         ("provider=mock,rbac.capabilities.endpoints=true", true),
     ] {

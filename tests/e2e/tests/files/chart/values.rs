@@ -166,6 +166,13 @@ fn values_that_contradict_each_other_are_told_together() {
             "{provider: mock, cloudConfig: {content: 'a: b', existingSecret: {name: s}}}",
             &["cloudConfig: set one of values, content and existingSecret.name"],
         ),
+        (
+            "{provider: mock, useServiceAccountCredentials: true, rbac: {capabilities: {node: false, ipam: false}}}",
+            &[
+                "rbac.capabilities.ipam: has no effect with useServiceAccountCredentials",
+                "rbac.capabilities.node: ",
+            ],
+        ),
         ("provider: openstack", &["cloudConfig: provider openstack needs one of"]),
         (
             "{provider: openstack, image: {registry: r}, cloudConfig: {values: {Global: null}}}",
