@@ -10,6 +10,7 @@ pub mod classic;
 mod deps;
 mod inventory;
 pub mod model;
+mod moving;
 pub mod names;
 mod observe;
 mod ownership;
@@ -34,12 +35,14 @@ use ccm_core::{
         LoadBalancers, NodeTarget, Op, PlannedChange, Progress, ReadMode, ServiceInterpretation,
         ServiceNotice,
     },
+    runtime::events::WallClock,
 };
 
 pub(crate) use self::observe::access_denied::is_denied_by_policy;
 use self::{
     classic::{ClassicLoadBalancers, ClassicService, model::ClassicReading},
     model::{DesiredLoadBalancer, SecurityGroupChoice, ServiceKey, UpdateScope},
+    moving::MovingService,
     reconcile::{LoadBalancerReconciler, ReconcileInput, delete::DeleteInput},
     spec::{DeletionProtection, ParsedService, ServiceSpec},
 };
@@ -59,6 +62,8 @@ use crate::{
 pub struct NetworkLoadBalancers {
     reconciler: LoadBalancerReconciler,
     classic: ClassicLoadBalancers,
+    /// The time since which a move has been drained is on the Service, for the next process.
+    clock: WallClock,
 }
 
 impl NetworkLoadBalancers {
@@ -67,6 +72,7 @@ impl NetworkLoadBalancers {
         Self {
             classic: ClassicLoadBalancers::new(scope.clone()),
             reconciler: LoadBalancerReconciler::new(scope, instances),
+            clock: WallClock::system(),
         }
     }
 
@@ -81,7 +87,14 @@ impl NetworkLoadBalancers {
         lb_spec: &LbSpec,
     ) -> Result<ServiceLoadBalancer, CloudError> {
         let service = &lb_spec.service;
-        let ParsedService { spec, classic, tolerant, .. } = self.parse(service);
+        let parsed = self.parse(service);
+        let request = spec::move_request(service);
+        if request.state.is_some() && parsed.spec != ServiceSpec::ImplementedElsewhere {
+            let moving = self.find_moving(op, service, parsed).await;
+            return Ok(ServiceLoadBalancer::Moving(Box::new(moving)));
+        }
+        let again = request.is_requested.then(|| parsed.clone());
+        let ParsedService { spec, classic, tolerant, .. } = parsed;
         let desired = match spec {
             ServiceSpec::ImplementedElsewhere => {
                 if let Some(reading) = classic
@@ -109,6 +122,10 @@ impl NetworkLoadBalancers {
                 .remaining_classic(op, service, desired.as_deref().ok(), reading)
                 .await?
         {
+            if let Some(parsed) = again {
+                let moving = self.find_moving(op, service, parsed).await;
+                return Ok(ServiceLoadBalancer::Moving(Box::new(moving)));
+            }
             return Ok(ServiceLoadBalancer::Classic(Box::new(classic)));
         }
         if desired.is_ok()
@@ -135,6 +152,8 @@ enum ServiceLoadBalancer {
     Network(Box<DesiredLoadBalancer>),
     /// A classic load balancer.
     Classic(Box<ClassicService>),
+    /// A classic load balancer, and a Network Load Balancer to which the Service moves.
+    Moving(Box<MovingService>),
     /// An existing Network Load Balancer whose Service is invalid now: the desired state, usable
     /// for its targets only, and the validation errors.
     Invalid(Box<DesiredLoadBalancer>, CloudError),
@@ -177,14 +196,20 @@ impl LoadBalancers for NetworkLoadBalancers {
     /// because there is no default type.
     fn interpret(&self, service: &ServiceView) -> ServiceInterpretation {
         let parsed = self.parse(service);
+        let request = spec::move_request(service);
         match parsed.spec {
-            ServiceSpec::Nlb(desired) => ServiceInterpretation::Valid {
-                backends: desired.backends(),
-                digest: match &parsed.classic {
-                    Some(reading) => Digest::of(&(&desired, classic_digest(reading))),
-                    None => Digest::of(&desired),
-                },
-            },
+            ServiceSpec::Nlb(desired) => {
+                let requested = request.is_requested.then_some(request.drain);
+                let digest = match (&parsed.classic, requested) {
+                    (None, None) => Digest::of(&desired),
+                    (Some(reading), None) => Digest::of(&(&desired, classic_digest(reading))),
+                    (reading, Some(drain)) => {
+                        let classic = reading.as_ref().map(classic_digest);
+                        Digest::of(&(&desired, classic, drain))
+                    }
+                };
+                ServiceInterpretation::Valid { backends: desired.backends(), digest }
+            }
             ServiceSpec::Classic(desired) => ServiceInterpretation::Valid {
                 backends: desired.backends(),
                 digest: Digest::of(&desired),
@@ -199,7 +224,9 @@ impl LoadBalancers for NetworkLoadBalancers {
                 },
                 None => ServiceInterpretation::ImplementedElsewhere,
             },
-            ServiceSpec::Invalid(errors) if parsed.status_looks_classic => {
+            ServiceSpec::Invalid(errors)
+                if parsed.status_looks_classic || request.state.is_some() =>
+            {
                 let errors: Vec<_> = errors
                     .iter()
                     .map(|error| (error.field.clone(), error.message.clone()))
@@ -244,6 +271,10 @@ impl LoadBalancers for NetworkLoadBalancers {
             Ok(ServiceLoadBalancer::Classic(classic)) => {
                 outcome_on_rate_limit(Box::pin(self.ensure_classic(op, *classic, lb_spec)).await)
             }
+            Ok(ServiceLoadBalancer::Moving(moving)) => {
+                let outcome = self.ensure_moving(op, &moving, lb_spec, read_mode);
+                outcome_on_rate_limit(Box::pin(outcome).await)
+            }
             Ok(ServiceLoadBalancer::Invalid(_, errors)) => errors.into(),
             Err(error) => outcome_on_rate_limit(error.into()),
         }
@@ -262,6 +293,9 @@ impl LoadBalancers for NetworkLoadBalancers {
             Ok(ServiceLoadBalancer::Classic(classic)) => {
                 outcome_on_rate_limit(self.update_classic(op, &classic, lb_spec).await)
             }
+            Ok(ServiceLoadBalancer::Moving(moving)) => {
+                outcome_on_rate_limit(self.update_moving(op, &moving, lb_spec).await)
+            }
             Ok(ServiceLoadBalancer::Invalid(desired, _)) => {
                 let input =
                     ReconcileInput { targets_only: true, ..reconcile_input(&desired, lb_spec) };
@@ -276,49 +310,22 @@ impl LoadBalancers for NetworkLoadBalancers {
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
         let service = lb.last_observed_service();
         let parsed = self.parse(&service);
-        let desired = match &parsed.spec {
-            ServiceSpec::Nlb(desired) => Some(&**desired),
-            _ => None,
-        };
-        let protection = spec::deletion_protection(&service, &self.reconciler.scope.settings);
-        if protection == DeletionProtection::Enabled
-            || desired.is_some_and(|desired| desired.deletion_protection)
-        {
-            return Err(CloudError::invalid_input(format!(
-                "deletion_protection is enabled, cannot delete the service: {}",
-                service.key()
-            ))
-            .with_reason("DeletionProtected"));
-        }
-        // A request for protection may have no effect, but it is never a reason to remove protection.
-        let remove_protection = DeletionProtection::of(&service.annotations)
-            != DeletionProtection::Enabled
-            && (protection == DeletionProtection::Disabled
-                || self.reconciler.scope.settings.remove_deletion_protection);
         let owner = ServiceKey {
             namespace: lb.namespace.clone(),
             name: lb.name.clone(),
             uid: lb.uid.clone(),
         };
-        let names = self.names(&owner, desired, &service);
-        let keep = given_groups(desired);
-        let progress = pending_on_rate_limit(
-            self.reconciler
-                .delete(
-                    op,
-                    &DeleteInput {
-                        owner: &owner,
-                        names: &names,
-                        keep_security_groups: &keep,
-                        remove_protection,
-                    },
-                )
-                .await,
-        )?;
+        let progress = self.delete_network(op, &owner, &parsed, &service).await;
+        let progress = pending_on_rate_limit(progress)?;
         if progress != Progress::Done {
             return Ok(progress);
         }
         pending_on_rate_limit(self.delete_any_classic(op, &owner, &parsed, &service).await)
+    }
+
+    /// Returns the annotation that says how far a move is: there is nothing to move any more.
+    fn stale_annotations(&self, _: &LbRef) -> Vec<Box<str>> {
+        vec![spec::annotations::MOVE_STATE.definition.key()]
     }
 
     async fn plan(&self, op: &Op, lb_spec: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
@@ -336,12 +343,57 @@ impl LoadBalancers for NetworkLoadBalancers {
                 .plan_classic(op, &classic, lb_spec)
                 .await
                 .map_err(transient_on_rate_limit),
+            ServiceLoadBalancer::Moving(moving) => self
+                .plan_moving(op, *moving, lb_spec)
+                .await
+                .map_err(transient_on_rate_limit),
             ServiceLoadBalancer::Invalid(_, errors) => Err(errors),
         }
     }
 }
 
 impl NetworkLoadBalancers {
+    /// Deletes the Network Load Balancer of a Service.
+    ///
+    /// # Errors
+    /// The load balancer has deletion protection that nobody asks to remove, and errors of AWS.
+    async fn delete_network(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+        parsed: &ParsedService,
+        service: &ServiceView,
+    ) -> Result<Progress, CloudError> {
+        let desired = match &parsed.spec {
+            ServiceSpec::Nlb(desired) => Some(&**desired),
+            _ => None,
+        };
+        let protection = spec::deletion_protection(service, &self.reconciler.scope.settings);
+        if protection == DeletionProtection::Enabled
+            || desired.is_some_and(|desired| desired.deletion_protection)
+        {
+            return Err(CloudError::invalid_input(format!(
+                "deletion_protection is enabled, cannot delete the service: {}",
+                service.key()
+            ))
+            .with_reason("DeletionProtected"));
+        }
+        // A request for protection may have no effect, but it is never a reason to remove protection.
+        let remove_protection = DeletionProtection::of(&service.annotations)
+            != DeletionProtection::Enabled
+            && (protection == DeletionProtection::Disabled
+                || self.reconciler.scope.settings.remove_deletion_protection);
+        let names = self.names(owner, desired, service);
+        let keep = given_groups(desired);
+        let input = DeleteInput {
+            owner,
+            names: &names,
+            keep_security_groups: &keep,
+            remove_protection,
+        };
+        self.reconciler.delete(op, &input).await
+    }
+
     /// Returns the desired state as upstream reads the Service, if more than that is requested.
     fn upstream_reading(
         &self,
@@ -372,7 +424,10 @@ impl NetworkLoadBalancers {
         parsed: &ParsedService,
         service: &ServiceView,
     ) -> Result<Progress, CloudError> {
-        let is_expected = self.may_have_classic(parsed, service);
+        let request = spec::move_request(service);
+        let is_expected = request.is_requested
+            || request.state.is_some()
+            || self.may_have_classic(parsed, service);
         let is_untyped = !spec::requests_network_load_balancer(service);
         if is_expected || (is_untyped && self.has_leftover_classic(op, owner).await?) {
             let Scope { settings, cluster, .. } = &self.reconciler.scope;

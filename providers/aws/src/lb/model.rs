@@ -10,7 +10,7 @@ use std::{
 };
 
 use ccm_core::{
-    k8s::{IpFamily, Protocol},
+    k8s::{IpFamily, Protocol, ServiceView},
     provider::{BackendKind, LabelRequirement},
 };
 use ipnet::IpNet;
@@ -32,6 +32,15 @@ pub struct ServiceKey {
 }
 
 impl ServiceKey {
+    /// Returns the key of a Service.
+    pub fn of(service: &ServiceView) -> Self {
+        Self {
+            namespace: service.namespace.clone(),
+            name: service.name.clone(),
+            uid: service.uid.clone(),
+        }
+    }
+
     /// Returns `namespace/name`, the value of the Service's tag.
     pub fn key(&self) -> String {
         format!("{}/{}", self.namespace, self.name)

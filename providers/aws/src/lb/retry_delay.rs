@@ -94,6 +94,13 @@ pub(super) fn rejected_targets(op: &Op) -> Duration {
         .clamp(Duration::from_secs(15), Duration::from_secs(300))
 }
 
+/// Returns the delay before the health of targets is read again, while a Service moves to their load
+/// balancer.
+pub(super) fn unready_targets(op: &Op) -> Duration {
+    op.pending_for()
+        .clamp(Duration::from_secs(15), Duration::from_secs(60))
+}
+
 /// Returns true if a deletion has become slow. Only one try gets true, because the next one comes
 /// after `next_delay`.
 pub(super) fn has_become_slow(op: &Op, next_delay: Duration) -> bool {

@@ -215,6 +215,11 @@ impl SyncStateStore {
         state.is_some_and(|state| state.load_balancer().is_some())
     }
 
+    /// Returns the observed state of a Service.
+    pub(super) fn observed(&self, uid: &str) -> Option<ObservedState> {
+        self.0.lock().get(uid)?.observed.clone()
+    }
+
     /// Puts the sync state back after a sync.
     pub(super) fn put(&self, uid: &str, state: LoadBalancerSyncState) {
         self.0.lock().insert(uid.into(), state);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ccm_core::{
-    k8s::ServiceView,
+    k8s::{LbStatus, ServiceView},
     provider::{
         Backends, CloudError, Digest, ErrorKind, EventType, LbOutcome, LbSpec, Op, PlannedChange,
         Progress,
@@ -49,11 +49,16 @@ pub(super) struct DesiredInstances {
     progress: Progress,
 }
 
-fn key_of(service: &ServiceView) -> ServiceKey {
-    ServiceKey {
-        namespace: service.namespace.clone(),
-        name: service.name.clone(),
-        uid: service.uid.clone(),
+impl ClassicService {
+    /// Returns the status with its host name; `None` if it does not exist.
+    pub(in crate::lb) fn status(&self) -> Option<LbStatus> {
+        status_of(&self.existing.as_ref()?.resource)
+    }
+
+    /// Returns true if it exists and has this host name.
+    pub(in crate::lb) fn has_dns_name(&self, hostname: &str) -> bool {
+        let existing = self.existing.as_ref();
+        existing.is_some_and(|existing| *existing.resource.dns_name == *hostname)
     }
 }
 
@@ -69,7 +74,7 @@ impl NetworkLoadBalancers {
         service: &ServiceView,
         reading: ClassicReading,
     ) -> Result<ClassicService, CloudError> {
-        let owner = key_of(service);
+        let owner = ServiceKey::of(service);
         let denials = self.reconciler.observer.denials();
         let existing = match self.classic.find(op, &owner, denials).await? {
             Some(found) => Some(owned(&owner, found)?),
@@ -111,7 +116,7 @@ impl NetworkLoadBalancers {
         {
             return Ok(None);
         }
-        let owner = key_of(service);
+        let owner = ServiceKey::of(service);
         for name in self.names(&owner, desired, service) {
             let found = self.reconciler.observer.get_by_name(op, &name).await?;
             if found.is_some_and(|load_balancer| *load_balancer.dns_name == *hostname) {
@@ -127,6 +132,30 @@ impl NetworkLoadBalancers {
             owner,
             reading,
             is_other_type_requested: spec::requests_network_load_balancer(service),
+        }))
+    }
+
+    /// Reads the classic load balancer of a Service that moves, of which only the instances follow the
+    /// nodes; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// One that is not the Service's ([`InvalidInput`](ErrorKind::InvalidInput)), and errors of AWS.
+    pub(in crate::lb) async fn moving_classic(
+        &self,
+        op: &Op,
+        service: &ServiceView,
+        reading: ClassicReading,
+    ) -> Result<Option<ClassicService>, CloudError> {
+        let owner = ServiceKey::of(service);
+        let denials = self.reconciler.observer.denials();
+        let Some(found) = self.classic.find(op, &owner, denials).await? else {
+            return Ok(None);
+        };
+        Ok(Some(ClassicService {
+            existing: Some(owned(&owner, found)?),
+            owner,
+            reading,
+            is_other_type_requested: true,
         }))
     }
 
@@ -147,7 +176,7 @@ impl NetworkLoadBalancers {
         {
             return Ok(None);
         }
-        let owner = key_of(service);
+        let owner = ServiceKey::of(service);
         if !self.classic.is_shown(op, &owner).await? {
             return Ok(None);
         }
@@ -187,7 +216,9 @@ impl NetworkLoadBalancers {
         op: &Op,
         lb_spec: &LbSpec,
     ) -> Option<LbOutcome> {
-        if spec::requests_network_load_balancer(&lb_spec.service) {
+        if spec::requests_network_load_balancer(&lb_spec.service)
+            || spec::move_request(&lb_spec.service).is_requested
+        {
             return None;
         }
         let applied = self
@@ -224,8 +255,9 @@ impl NetworkLoadBalancers {
         if service.is_other_type_requested {
             let note = format!(
                 "service has a classic load balancer, {}: its instances follow the nodes, other changes of the Service have no \
-                 effect; delete and recreate the Service for a network load balancer",
-                names::load_balancer(&service.owner.uid)
+                 effect; {}: nlb moves it to a network load balancer",
+                names::load_balancer(&service.owner.uid),
+                spec::annotations::MOVE_TO.definition.key()
             );
             op.event(EventType::Warning, "ClassicLoadBalancer", &note);
         }

@@ -141,7 +141,7 @@ fn default_health_check<'a>(reader: &SpecReader<'a>) -> HealthCheckDefaults<'a> 
 }
 
 /// Parses a number with limits set by AWS.
-fn read_in_range(
+pub(super) fn read_in_range(
     reader: &mut SpecReader<'_>,
     key: &AnnotationKey<u32>,
     bounds: std::ops::RangeInclusive<u32>,

@@ -11,6 +11,7 @@ mod classic;
 mod dialect;
 pub(in crate::lb) mod health;
 pub(in crate::lb) mod listeners;
+mod moving;
 mod notices;
 mod security_groups;
 
@@ -26,7 +27,10 @@ use ccm_core::{
     provider::{CloudError, EventType, FieldError, LabelRequirement, ServiceNotice},
 };
 
-pub(super) use self::dialect::{deletion_protection, upstream_reading};
+pub(super) use self::{
+    dialect::{deletion_protection, upstream_reading},
+    moving::move_request,
+};
 
 use self::annotations::{Annotation, AnnotationReader};
 use super::{
@@ -162,7 +166,8 @@ pub fn parse(service: &ServiceView, settings: &Settings, cluster: &Cluster) -> P
             }
         }
         ServiceOwnership::Classic => {
-            let (reading, notices) = classic();
+            let (reading, mut notices) = classic();
+            notices.extend(moving::unused_notice(service));
             let spec = match &reading.desired {
                 Ok(desired) => ServiceSpec::Classic(desired.clone()),
                 Err(errors) => ServiceSpec::Invalid(errors.clone()),
@@ -171,7 +176,7 @@ pub fn parse(service: &ServiceView, settings: &Settings, cluster: &Cluster) -> P
                 spec,
                 status_looks_classic,
                 classic: Some(reading),
-                tolerant: None,
+                tolerant: moving::network_beside_classic(service, settings, cluster),
                 notices,
             }
         }
@@ -258,6 +263,7 @@ fn parse_managed(
 /// Parses the whole desired state. Returns `None` only together with a validation error.
 fn parse_desired(reader: &mut SpecReader<'_>) -> Option<DesiredLoadBalancer> {
     reject_unsupported(reader);
+    moving::check(reader);
     let placement = addressing::read(reader);
     let checks = health::read(reader);
     let listeners = listeners::read(reader, &placement, &checks);

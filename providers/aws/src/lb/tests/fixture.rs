@@ -11,6 +11,7 @@ use ccm_core::{
         BackendKind, Backends, CloudError, EventSink, EventType, LbOutcome, LbRef, LbSpec,
         LoadBalancers, Op, PlannedChange, Progress, ReadMode, ServiceInterpretation, SourceRanges,
     },
+    runtime::events::WallClock,
     write_gate::WriteGate,
 };
 use parking_lot::Mutex;
@@ -51,6 +52,8 @@ pub(super) struct Fixture {
     pub(super) events: Arc<Events>,
     pub(super) store: Arc<InstanceCache>,
     settings: Settings,
+    /// The same for all processes.
+    clock: WallClock,
 }
 
 impl Fixture {
@@ -76,7 +79,8 @@ impl Fixture {
             world.aws.assign_ip(id, POD);
         }
         let nodes = world.nodes.iter().map(node).collect();
-        Self::start(world, nodes, settings)
+        let clock = WallClock::tokio_from("2026-01-01T00:00:00Z".parse().unwrap());
+        Self::start(world, nodes, settings, clock)
     }
 
     /// A process with budgets for its requests.
@@ -103,7 +107,12 @@ impl Fixture {
         self
     }
 
-    fn start(world: FakeCluster, nodes: Vec<Arc<NodeView>>, settings: Settings) -> Self {
+    fn start(
+        world: FakeCluster,
+        nodes: Vec<Arc<NodeView>>,
+        settings: Settings,
+        clock: WallClock,
+    ) -> Self {
         let scope = Scope {
             client: Client::new(world.aws.transport()),
             cluster: Cluster::new(CLUSTER, false),
@@ -112,7 +121,8 @@ impl Fixture {
             settings: Arc::new(settings.clone()),
         };
         let store = InstanceCache::new(scope.clone());
-        let balancers = NetworkLoadBalancers::new(scope, store.clone());
+        let mut balancers = NetworkLoadBalancers::new(scope, store.clone());
+        balancers.clock = clock.clone();
         let pods = vec![slice(&[(POD, true, false)])];
         Self {
             aws: world.aws.clone(),
@@ -123,6 +133,7 @@ impl Fixture {
             events: Arc::default(),
             store,
             settings,
+            clock,
         }
     }
 
@@ -131,7 +142,7 @@ impl Fixture {
         self.aws.restart_process();
         Self {
             pods: self.pods,
-            ..Self::start(self.world, self.nodes, self.settings)
+            ..Self::start(self.world, self.nodes, self.settings, self.clock)
         }
     }
 

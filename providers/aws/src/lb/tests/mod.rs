@@ -12,6 +12,7 @@ mod dialects;
 mod disowned;
 pub(crate) mod fixture;
 mod matrix;
+mod moving;
 mod partial_failures;
 mod pods;
 mod properties;

@@ -162,6 +162,32 @@ pub(in crate::lb) static TYPE: AnnotationKey<Box<str>> = text(General, "type")
         "cannot update Load Balancer Type annotation \"…\" after creation for Classic Load Balancer",
     ]);
 
+pub(in crate::lb) static MOVE_TO: AnnotationKey<()> =
+    AnnotationKey::new(General, "move-to", ValueKind::OneOf(&["nlb"]), |_, text| match text {
+        "nlb" => Ok(()),
+        _ => Err(format!("cannot move to {text:?}; use \"nlb\"")),
+    })
+    .from(Origin::Ours)
+    .effect(
+        "Moves a Service that requests a Network Load Balancer and has a classic one, while both serve. Taken away before the \
+         classic one is deleted, it moves the Service back.",
+    )
+    .errors(&[
+        "cannot move to \"x\"; use \"nlb\"",
+        "a Service whose targets are pods cannot be moved, because a classic load balancer has nodes: …",
+    ]);
+
+pub(in crate::lb) static MOVE_DRAIN: AnnotationKey<u32> = integer(General, "move-drain-seconds")
+    .from(Origin::Ours)
+    .default("600")
+    .unit("seconds, 60 to 604800")
+    .effect("How long both load balancers of a move serve after the status has changed from one to the other.");
+
+pub(in crate::lb) static MOVE_STATE: AnnotationKey<Box<str>> =
+    text(General, "move-state").from(Origin::Ours).effect(
+        "Written while a Service moves, and removed at the end: do not set, change or remove it.",
+    );
+
 pub(in crate::lb) static DIALECT: AnnotationKey<AnnotationDialect> = AnnotationKey::new(
     General,
     "annotation-dialect",
@@ -573,8 +599,11 @@ const CLASSIC: &str = "for classic load balancers only";
 const NOT_HERE: &str = "not supported here";
 
 /// All rows. An annotation in a row counts as known, whether or not it has an effect.
-pub(in crate::lb) static ALL: [&Annotation; 55] = [
+pub(in crate::lb) static ALL: [&Annotation; 58] = [
     &TYPE.definition,
+    &MOVE_TO.definition,
+    &MOVE_DRAIN.definition,
+    &MOVE_STATE.definition,
     &DIALECT.definition,
     &TARGET_TYPE.definition,
     &NAME.definition,

@@ -7,10 +7,13 @@ use ccm_core::provider::Digest;
 use super::*;
 use crate::lb::spec::annotations::{ALL, Annotation};
 
-/// Rows that change nothing that is wanted, whatever they say: whose the Service is, and what is
-/// refused.
-const SILENT: [&str; 5] = [
+/// Rows that change nothing that is wanted, whatever they say: whose the Service is, how it moves, and
+/// what is refused.
+const SILENT: [&str; 8] = [
     "type",
+    "move-to",
+    "move-drain-seconds",
+    "move-state",
     "annotation-dialect",
     "extra-security-groups",
     "multi-cluster-target-group",
