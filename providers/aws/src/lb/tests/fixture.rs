@@ -104,6 +104,7 @@ impl Fixture {
         let scope = Scope { client, ..self.balancers.reconciler.scope.clone() };
         self.store = InstanceCache::new(scope.clone());
         self.balancers = NetworkLoadBalancers::new(scope, self.store.clone());
+        self.balancers.clock = self.clock.clone();
         self
     }
 

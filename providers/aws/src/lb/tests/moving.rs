@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use ccm_core::{
     k8s::ServiceView,
     provider::{
-        BackendKind, CloudError, Digest, ErrorKind, LoadBalancers, Progress, ReadMode,
+        BackendKind, CloudError, Digest, ErrorKind, LoadBalancers, Progress, Rate, ReadMode,
         ServiceInterpretation,
     },
 };
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     api::Action,
-    config::{AnnotationDialect, DefaultType, Settings},
+    config::{AnnotationDialect, DefaultType, Limits, Settings},
     fake::{AccountSnapshot, Crash},
     lb::{spec::annotations::PREFIX, status},
 };
@@ -286,6 +286,9 @@ async fn both_serve_until_the_drain_time_is_over_and_the_new_one_is_healthy() {
         panic!("{drained:?}")
     };
     assert_eq!(after, Duration::from_secs(600));
+    let planned = story.rig.plan(&story.web).await.unwrap();
+    let operations: Vec<_> = planned.iter().map(|change| &*change.operation).collect();
+    assert_eq!(operations, ["move_load_balancer"], "{planned:?}");
     // Another process goes on counting, and adds members to both.
     tokio::time::sleep(Duration::from_secs(500)).await;
     let mut story = story.restart();
@@ -520,6 +523,20 @@ async fn a_service_that_no_network_load_balancer_can_serve_is_refused_and_both_f
     assert!(matches!(outcome.result, Ok(Progress::Done)), "{outcome:?}");
     assert_eq!(story.members(), (Some(1), vec![1, 1]));
     assert!(story.shows_network());
+    // The source ranges may be what is invalid: nodes admit nothing new but the classic one's group.
+    let rig = &mut story.rig;
+    let owned = [("kubernetes.io/cluster/test", "owned")];
+    let group = rig.aws.security_group(&rig.world.vpc, "new-nodes", &owned);
+    let id = rig
+        .aws
+        .instance(&rig.world.private[0])
+        .group(&group)
+        .launch();
+    rig.nodes.push(node(&id));
+    let outcome = story.rig.update(&story.web).await;
+    assert!(matches!(outcome.result, Ok(Progress::Done)), "{outcome:?}");
+    assert_eq!(story.members(), (Some(2), vec![2, 2]));
+    assert_eq!(story.rig.aws.rules(&group).len(), 1);
     // The framework must call, although the Service is invalid.
     let interpretation = story.rig.balancers.interpret(&story.web);
     assert!(matches!(interpretation, ServiceInterpretation::Valid { .. }), "{interpretation:?}");
@@ -557,6 +574,17 @@ async fn what_is_not_known_changes_no_status() {
         assert_eq!(blind.rig.aws.classics().len(), 1, "{action:?}");
         blind.rig.aws.clear_faults();
         story = blind;
+    }
+    // Our own rate limit stops the reads somewhere.
+    for burst in 1..=8 {
+        let story = Move::switched().await;
+        let limits = Limits {
+            elb_read: Rate { per_second: 0.001, burst },
+            ..Limits::default()
+        };
+        let mut limited = Move { rig: story.rig.restart_limited(&limits), ..story };
+        limited.call().await.unwrap();
+        assert!(limited.shows_network(), "{burst}: {}", limited.host());
     }
     // The classic one cannot be read: it is not deleted, and the new one follows.
     story
@@ -644,7 +672,17 @@ async fn a_service_in_sync_begins_to_move_when_it_asks() {
         .ensure(&story.rig.op(), &spec, ReadMode::Cached)
         .await;
     assert_eq!(outcome.annotations.len(), 1, "{outcome:?}");
-    story.web = asking;
+    // The drain time is the Service's, within bounds.
+    story.web = with(asking, "move-drain-seconds", "59");
+    let error = story.call().await.unwrap_err();
+    assert!(error.to_string().contains("move-drain-seconds"), "{error}");
+    story.annotate("move-drain-seconds", "900");
+    story.until("switched").await;
+    let drained = story.call().await.unwrap();
+    let Progress::Pending { after, .. } = drained else {
+        panic!("{drained:?}")
+    };
+    assert!((890..=900).contains(&after.as_secs()), "{after:?}");
     story.finish().await;
     assert!(story.shows_network());
     assert_eq!(story.rig.aws.classics(), []);
