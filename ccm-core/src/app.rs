@@ -112,11 +112,12 @@ where
         Some(explain::SUBCOMMAND) => explain::with_flags(product),
         _ => product,
     };
-    let mut object = None;
+    let (mut object, mut default_provider) = (None, None);
     if subcommand.as_deref() == Some(explain::SUBCOMMAND) {
         object = explain::take_object(&mut args)?;
+        default_provider = explain::default_provider(&product);
     }
-    let mut config = match config::parse(&product, args)? {
+    let mut config = match config::parse(&product, default_provider.into_iter().chain(args))? {
         Invocation::Help(text) | Invocation::Version(text) => {
             write_line(&mut std::io::stdout(), &text);
             return Ok(ExitCode::SUCCESS);
@@ -209,7 +210,7 @@ where
 {
     let not_built_check = observability
         .health
-        .add(CheckKind::Ready, CLOUD_PROVIDER_CHECK, || Err("is not built yet".to_owned()));
+        .add(CheckKind::Ready, CLOUD_PROVIDER_CHECK, || Err("has not started yet".to_owned()));
     let provider = tokio::select! {
         provider = build(config.clone()) => provider?,
         signal = signals.next() => {

@@ -97,6 +97,13 @@ pub(super) fn take_object(
     }
 }
 
+/// Returns the flag that the subcommand has unless it is given: to ask the leader, it is enough to be
+/// its program.
+pub(super) fn default_provider(product: &Product) -> Option<OsString> {
+    let provider = product.providers.first()?;
+    Some(format!("--cloud-provider={provider}").into())
+}
+
 /// The parsed flags of the subcommand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ExplainArgs {

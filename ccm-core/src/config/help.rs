@@ -10,12 +10,26 @@ use crate::crypto;
 /// Line width of help texts.
 const WIDTH: usize = 110;
 const INDENT: &str = "                ";
+/// What the program can do besides running the controllers: the arguments in front of the flags, and
+/// what for.
+const SUBCOMMANDS: [(&str, &str); 3] = [
+    ("check", "say what would not work with these flags, and change nothing"),
+    ("explain node NAME | service NAMESPACE/NAME | routes", "ask the leader why it is so"),
+    ("orphans", "list what the cloud has and nothing in the cluster needs"),
+];
 
 /// Returns the text of `--help`, in upstream's groups.
 pub(super) fn help(product: &Product) -> String {
     let mut text = format!(
         "{} runs the controllers that join a Kubernetes cluster to its cloud.\n\nUsage:\n  {} [flags]\n",
         product.binary, product.binary
+    );
+    for (words, purpose) in SUBCOMMANDS {
+        let _ = writeln!(text, "  {} {words} [flags]", product.binary);
+        wrap(&mut text, purpose);
+    }
+    text.push_str(
+        "\nEach takes the flags of the controllers too; `--help` behind it shows its own.\n",
     );
     for group in Group::ALL {
         let flags = sorted(product, group);

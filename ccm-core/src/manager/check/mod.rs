@@ -45,7 +45,7 @@ use crate::{
         NodeOwnership, Op,
     },
     runtime::{
-        api::{ApiClient, ApiClientOptions, ApiError, ApiMetrics},
+        api::{ApiClient, ApiClientOptions, ApiError, ApiErrorKind, ApiMetrics},
         cache::Cache,
         tasks::Tasks,
     },
@@ -225,9 +225,16 @@ impl Manager {
     async fn check_managers(&self, api: &ApiClient, report: &Report) -> Vec<ManagerPod> {
         let namespace = &self.config.leader_election.resource_namespace;
         let not_looked = |what: &str, error: ApiError| {
-            let message =
-                format!("{what} of other managers were not looked for: {}", chain(&error));
-            Finding::ok(Area::Leader, message)
+            let reason = match error.kind() {
+                ApiErrorKind::Forbidden => format!(
+                    "this user may not list them in namespace {namespace}; `check` with an administrator's kubeconfig looks for them"
+                ),
+                _ => chain(&error),
+            };
+            Finding::ok(
+                Area::Leader,
+                format!("{what} of other managers were not looked for: {reason}"),
+            )
         };
         match requests::leases(api, namespace).await {
             Ok(leases) => {

@@ -32,6 +32,8 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(cases![a_manager_waits_a_minute_for_an_api_server_that_is_away]);
     cases.extend(async_cases![
         help_and_version_succeed,
+        help_names_each_subcommand,
+        to_ask_the_leader_explain_needs_no_flags,
         mistakes_in_flags_are_reported_together,
         flags_that_contradict_each_other_are_reported_together,
         a_bad_migration_file_is_named_with_every_wrong_field,
@@ -76,10 +78,13 @@ impl TestDirectory {
 
     async fn start(&self, args: &[&str]) -> Ccm {
         let program = Path::new(env!("CARGO_BIN_EXE_ccm-under-test"));
+        let is_word = |arg: &&&str| !arg.starts_with('-');
+        let (words, flags) = args.split_at(args.iter().take_while(is_word).count());
         // Many run side by side, and one port is not enough for them.
-        let args = ["--secure-port=0"]
+        let args = words
             .iter()
-            .chain(args)
+            .chain(&["--secure-port=0"])
+            .chain(flags)
             .map(OsString::from)
             .collect();
         Ccm::start(program, self.directory.path(), "ccm", args)
@@ -131,6 +136,33 @@ async fn help_and_version_succeed() {
     let (code, version) = bench.run(&["--version"]).await;
     assert_eq!(code, Some(0), "{version}");
     assert!(version.contains(env!("CARGO_PKG_VERSION")), "{version}");
+}
+
+async fn help_names_each_subcommand() {
+    let bench = TestDirectory::new();
+    let (_, help) = bench.run(&["--help"]).await;
+    for (subcommand, flag) in
+        [("check", "--timeout"), ("explain", "--alone"), ("orphans", "--delete")]
+    {
+        assert!(help.contains(&format!("ccm-mock {subcommand} ")), "{help}");
+        let (code, own) = bench.run(&[subcommand, "--help"]).await;
+        assert!(code == Some(0) && own.contains(flag), "{own}");
+        assert!(!help.contains(flag), "{help}");
+    }
+}
+
+/// The program knows its provider, which only matters if no leader answers.
+async fn to_ask_the_leader_explain_needs_no_flags() {
+    let bench = TestDirectory::new();
+    let kubeconfig = flag("kubeconfig", &bench.kubeconfig("https://127.0.0.1:1"));
+    let address = "--address=https://127.0.0.1:1";
+    let node = ["explain", "node", "a", address, &*kubeconfig, "--timeout=1s"];
+    let text = bench.refused(&node).await;
+    assert!(text.contains("no leader answers at https://127.0.0.1:1"), "{text}");
+    let text = bench
+        .refused(&[&node[..], &["--cloud-provider=acme"]].concat())
+        .await;
+    assert!(text.contains("acme"), "{text}");
 }
 
 async fn mistakes_in_flags_are_reported_together() {

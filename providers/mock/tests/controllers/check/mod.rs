@@ -140,6 +140,23 @@ async fn a_healthy_cluster_is_green_and_nothing_is_changed() {
     assert_eq!(sent, BTreeSet::from(reviews.map(str::to_owned)));
 }
 
+/// What may not be looked for is said without the words of an error: nothing has to be mended.
+fn assert_other_managers_were_not_looked_for(report: &CheckReport) {
+    for what in ["Leases", "pods"] {
+        let line = format!(
+            "{what} of other managers were not looked for: this user may not list them in namespace \
+             kube-system; `check` with an administrator's kubeconfig looks for them"
+        );
+        assert!(
+            report
+                .findings
+                .iter()
+                .any(|finding| finding.message == line),
+            "{report:?}"
+        );
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn missing_permissions_are_named() {
     let world = TestCluster::with("");
@@ -173,6 +190,7 @@ async fn missing_permissions_are_named() {
         "rbac/40-leader-election.yaml",
     );
     assert_problems("leases", &report, &[missing("leader election"), unreadable]);
+    assert_other_managers_were_not_looked_for(&report);
 
     // The accounts of the controllers, which have no permissions here.
     let all =

@@ -6,7 +6,7 @@ ccm_core::finding_kinds! {
         // The provider cannot be created.
         ConfigInvalid: Error Cloud
             "the manager ends at its start, and nothing else was checked"
-            "correct the lines of OBJECT that the message names";
+            "correct the lines of OBJECT that the message names; if the file is missing, its name has to be a key of the Secret";
         ConnectionInvalid: Error Cloud
             "the manager ends at its start, and nothing else was checked"
             "correct the keys of OBJECT in [Global] of cloud.conf";

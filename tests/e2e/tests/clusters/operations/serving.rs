@@ -185,7 +185,7 @@ async fn a_cloud_that_is_down_at_the_start_is_waited_for(s: &Scenario) -> anyhow
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     let (_, reason) = get(port, "/readyz/cloud-provider").await?;
-    ensure!(reason.contains("is not built yet"), "{reason}");
+    ensure!(reason.contains("has not started yet"), "{reason}");
 
     // It can be stopped as ever.
     ccm.signal(Signal::Term).await?;
