@@ -58,6 +58,16 @@ pub(crate) struct Arguments {
     output: Option<PathBuf>,
 }
 
+impl Arguments {
+    fn cryptography(&self) -> Cryptography {
+        if self.is_fips {
+            Cryptography::Fips
+        } else {
+            Cryptography::Ring
+        }
+    }
+}
+
 /// A provider that there is an image of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Provider {
@@ -181,11 +191,7 @@ const PORT: u16 = 10258;
 /// Makes an image.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let provider = arguments.provider;
-    let cryptography = if arguments.is_fips {
-        Cryptography::Fips
-    } else {
-        Cryptography::Ring
-    };
+    let cryptography = arguments.cryptography();
     let architecture = arguments.arch.map_or_else(Architecture::host, Ok)?;
     let dockerfile = read(&root()?.join("images/Dockerfile"))?;
     let release = Release::of(&String::from_utf8_lossy(&dockerfile))?;
@@ -220,17 +226,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let archive = parts.image()?.archive()?;
     let output = match &arguments.output {
         Some(output) => output.clone(),
-        None => {
-            let folder = control_plane::target()?.join("images");
-            std::fs::create_dir_all(&folder)
-                .with_context(|| format!("make {}", folder.display()))?;
-            folder.join(format!(
-                "{}-{}-linux-{}.tar",
-                provider.package(),
-                parts.version,
-                architecture.name()
-            ))
-        }
+        None => parts.default_output()?,
     };
     std::fs::write(&output, &archive.bytes)
         .with_context(|| format!("write {}", output.display()))?;
@@ -381,6 +377,18 @@ impl Parts {
             reference: self.reference(),
             time: self.origin.time,
         })
+    }
+
+    /// Makes the folder for archives, and returns the path of this one.
+    fn default_output(&self) -> anyhow::Result<PathBuf> {
+        let folder = control_plane::target()?.join("images");
+        std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+        Ok(folder.join(format!(
+            "{}-{}-linux-{}.tar",
+            self.provider.package(),
+            self.version,
+            self.architecture.name()
+        )))
     }
 
     fn reference(&self) -> String {
