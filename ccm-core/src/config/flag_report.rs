@@ -6,13 +6,16 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Config, FlagValue, Product, controller_names, feature_gates,
+    Config, FlagValue, Product, ReportFormat, controller_names, feature_gates,
     flags::{self, FlagSupport},
     leader_migration, validate,
 };
 
 /// Name prefixes of flags that are ignored in shadow mode.
 const FLAGS_IGNORED_IN_SHADOW: [&str; 2] = ["leader-elect", "use-service-account-credentials"];
+
+/// Prefix of the flags that name the Lease. An adoption report reads it, to say who leads.
+const LEASE_FLAGS: &str = "leader-elect-resource-";
 
 /// Sets the list of flags and the warnings.
 pub(super) fn fill(product: &Product, config: &mut Config, used: &BTreeSet<&'static str>) {
@@ -30,6 +33,7 @@ pub(super) fn fill(product: &Product, config: &mut Config, used: &BTreeSet<&'sta
             && FLAGS_IGNORED_IN_SHADOW
                 .iter()
                 .any(|prefix| flag.name.starts_with(prefix))
+            && !(config.shadow.report != ReportFormat::None && flag.name.starts_with(LEASE_FLAGS))
         {
             warnings.push(format!(
                 "--{}={value} has no effect in shadow mode, which takes no lease and writes nothing",

@@ -150,7 +150,7 @@ impl InstanceAnswer {
             AnswerContent::Found(PowerState::Running) => "running",
             AnswerContent::Found(PowerState::Stopped) => "shut down",
             AnswerContent::Found(PowerState::Terminated) => "terminated",
-            AnswerContent::Found(PowerState::Transitional) => "between two states",
+            AnswerContent::Found(PowerState::Transitional) => "neither running nor shut down",
             AnswerContent::Found(PowerState::Unknown) => "in an unknown state",
             AnswerContent::Failed(failure) => {
                 error = Some(failure.chain());

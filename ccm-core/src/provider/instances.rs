@@ -163,7 +163,8 @@ pub enum PowerState {
     Stopped,
     /// The instance is permanently deleted but still listed. Counts as not found.
     Terminated,
-    /// The instance is between two states. The framework does nothing.
+    /// The instance is between two states, or in one that is neither, such as paused or in error. The
+    /// framework does nothing.
     Transitional,
     /// The state is unknown. The framework does nothing.
     Unknown,

@@ -27,6 +27,13 @@
 - --controllers={{ $controllers | join "," }}
 {{- if $v.shadow.enabled }}
 - --shadow-once
+{{- with $v.shadow.report }}
+- --report={{ . }}
+{{- if $v.leaderElection.enabled }}
+- --leader-elect-resource-name={{ $v.leaderElection.leaseName }}
+- --leader-elect-resource-namespace={{ $v.leaderElection.leaseNamespace }}
+{{- end }}
+{{- end }}
 {{- else }}
 - --leader-elect={{ $v.leaderElection.enabled }}
 {{- if $v.leaderElection.enabled }}

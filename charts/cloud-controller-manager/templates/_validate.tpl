@@ -172,6 +172,7 @@ leader-migration-config: leaderMigration.controllerLeaders
 logging-format: logging.format
 master: apiServer.host
 secure-port: serving.port
+report: shadow.report
 shadow-once: shadow.enabled
 tls-cert-file: serving.tls.existingSecret
 tls-private-key-file: serving.tls.existingSecret

@@ -202,7 +202,8 @@ impl SyncGoal {
         }
         let annotations = described_by.map(|service| &service.annotations);
         // The annotation of another Service of this name may decide, too.
-        let decision = service.map(|service| service.annotation(ANNOTATION_RETAIN));
+        let decision = (follow_up == AfterDelete::Requeue)
+            .then(|| service.map(|successor| successor.annotation(ANNOTATION_RETAIN)));
         Self::Delete(Digest::of(&(annotations, decision)))
     }
 }

@@ -264,6 +264,23 @@ async fn a_condition_that_is_rejected_is_not_written_again_and_again() {
     assert_eq!(world.server.log().count(&patches), before + 1);
 }
 
+/// A policy of the cluster may forbid what the role allows.
+#[tokio::test(start_paused = true)]
+async fn an_address_does_not_wait_for_a_condition_that_is_rejected() {
+    let (world, _, ccm) = served().await;
+    assert_eq!(ccm.stop().await, ManagerExit::Stopped);
+    // The next manager writes both again.
+    world.edit_service("web", |service| service["status"] = json!({}));
+    let status = Match::resource("services").verb("patch");
+    let forbidden = Action::Error { code: http::StatusCode::FORBIDDEN, retry_after: None };
+    let fault = world.server.faults().add_times(status, forbidden, 1);
+    let _ccm = world.start_with(ScriptedLoadBalancers::over(&world), &FLAGS);
+    world.until_served(&["web"], secs(60)).await;
+    world.settle().await;
+    assert_eq!(world.server.faults().met(fault), 1, "status and condition together");
+    assert_eq!(world.notes("SyncLoadBalancerFailed"), Vec::<String>::new());
+}
+
 #[tokio::test(start_paused = true)]
 async fn it_goes_when_another_controller_serves_the_service() {
     let (world, provider, _ccm) = served().await;

@@ -181,16 +181,16 @@ const POWERING_ON: &str = "powering-on";
 /// Maps a server status to the power state of a Node.
 ///
 /// As in upstream, only `SHUTOFF` counts as stopped; unlike there, not while Nova starts the server, or
-/// if its virtual machine runs nevertheless. A paused, suspended or shelved server leaves
-/// its Node unchanged. No status counts as terminated, because even a `SOFT_DELETED` server can be
-/// restored. Nova shows `UNKNOWN` while a server's cell does not answer.
+/// if its virtual machine runs nevertheless. A server that is paused, suspended, shelved or in error
+/// leaves its Node unchanged: it is no proof that the machine is off, nor that it runs. No status
+/// counts as terminated, because even a `SOFT_DELETED` server can be restored. Nova shows `UNKNOWN`
+/// while a server's cell does not answer.
 pub fn power_state(server: &NovaServer) -> PowerState {
     match &*server.status {
         "SHUTOFF" if server.may_be_off => PowerState::Stopped,
         "UNKNOWN" | "" => PowerState::Unknown,
-        "SHUTOFF" | "BUILD" | "HARD_REBOOT" | "MIGRATING" | "REBOOT" | "REBUILD" | "RESIZE"
-        | "REVERT_RESIZE" => PowerState::Transitional,
-        _ => PowerState::Running,
+        "ACTIVE" | "PASSWORD" | "RESCUE" | "VERIFY_RESIZE" => PowerState::Running,
+        _ => PowerState::Transitional,
     }
 }
 

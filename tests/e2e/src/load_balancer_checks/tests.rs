@@ -42,6 +42,7 @@ fn balancer() -> LoadBalancer {
         uid: "u".to_owned(),
         service: "default/s".to_owned(),
         state: LoadBalancerState::Active,
+        retained: false,
         ports: vec![80],
         nodes: ["in".to_owned()].into(),
         address,

@@ -40,7 +40,7 @@ const AWS_MIGRATION: Trial = Test("from_upstreams_aws_manifests_and_chart_and_ba
 const AUTHORS: Trial = Test("a_new_author_gets_from_the_template_to_the_passing_kit");
 
 /// How a command begins, and how it is tried. The first that fits decides.
-pub(crate) const TRIALS: [(&str, Trial); 64] = [
+pub(crate) const TRIALS: [(&str, Trial); 66] = [
     ("cargo run -p ccm-mock -- demo", Test("once_shows_everything_and_ends_well")),
     (
         "cargo run -p ccm-openstack -- demo",
@@ -56,6 +56,7 @@ pub(crate) const TRIALS: [(&str, Trial); 64] = [
     ("skopeo copy", Nobody("it needs a registry")),
     ("ctr --namespace k8s.io image import", Test("an_installed_chart_serves_a_cluster")),
     ("helm install", Helm),
+    ("helm test", Test("an_installed_chart_serves_a_cluster")),
     // Reading, and what the demo has, too.
     ("kubectl --kubeconfig /tmp/ccm-mock-demo-XXXXXX/kubeconfig get", Demo),
     ("kubectl get", Demo),
@@ -126,6 +127,7 @@ pub(crate) const TRIALS: [(&str, Trial); 64] = [
     ("helm rollback aws-", AWS_MIGRATION),
     ("kubectl -n kube-system delete daemonset", MIGRATION),
     ("kubectl delete clusterrole", MIGRATION),
+    ("kubectl apply -f cloud-controller-manager-roles.yaml", MIGRATION),
     ("helm uninstall", MIGRATION),
     ("helm upgrade", MIGRATION),
     ("helm history", MIGRATION),

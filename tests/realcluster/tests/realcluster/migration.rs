@@ -81,14 +81,23 @@ impl Migration<'_> {
             .to_string()
     }
 
+    /// Applies or deletes upstream's manifests.
+    fn with_manifests(&self, verb: &str) -> anyhow::Result<()> {
+        let files = [
+            "cloud-controller-manager-roles.yaml",
+            "cloud-controller-manager-role-bindings.yaml",
+            "openstack-cloud-controller-manager-ds.yaml",
+        ]
+        .map(|name| self.manifest(name));
+        let [roles, bindings, workload] = &files;
+        self.cluster
+            .kubectl(&[verb, "--filename", roles, "--filename", bindings, "--filename", workload])
+            .map(drop)
+    }
+
     /// Upstream's manifests; then the image is ours, and theirs again.
     fn by_image(&self) -> anyhow::Result<()> {
-        for name in ["roles", "role-bindings"] {
-            let file = self.manifest(&format!("cloud-controller-manager-{name}.yaml"));
-            self.cluster.kubectl(&["apply", "--filename", &file])?;
-        }
-        let file = self.manifest("openstack-cloud-controller-manager-ds.yaml");
-        self.cluster.kubectl(&["apply", "--filename", &file])?;
+        self.with_manifests("apply")?;
         wait_for_nodes(self.cluster).context("with upstream's manifests")?;
         self.cluster.apply(&release::web("web", 2, "Cluster"))?;
         let address = wait_for_address(self.cluster, "web")?;
@@ -152,12 +161,19 @@ impl Migration<'_> {
         self.serves("adopted", &address)
             .context("with our chart beside upstream's roles")?;
         for kind in ["clusterrolebinding", "clusterrole"] {
+            let names = ["system:cloud-controller-manager", "system:cloud-node-controller"];
             self.cluster
-                .kubectl(&["delete", kind, "system:cloud-controller-manager"])?;
+                .kubectl(&["delete", kind, names[0], names[1]])?;
         }
         self.serves("alone", &address)
             .context("with our chart alone")?;
-        helm(self.cluster, "uninstall", &["--wait"]).map(drop)
+        helm(self.cluster, "uninstall", &["--wait"])?;
+        // Last, back to the manifests, which then make room for the chart.
+        self.with_manifests("apply")?;
+        self.rolled_out(DAEMON_SET)?;
+        self.serves("manifests", &address)
+            .context("with upstream's manifests again")?;
+        self.with_manifests("delete")
     }
 
     /// Upstream's chart; then ours instead, ours in the same release, and back.

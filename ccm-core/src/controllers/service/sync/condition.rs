@@ -16,11 +16,16 @@ use crate::{
     explain::{Cause, cloud_cause},
     k8s::ServiceView,
     provider::{CloudError, ErrorKind, Progress},
-    runtime::api::ApiErrorKind,
+    runtime::api::{ApiError, ApiErrorKind},
 };
 
 /// The maximum delay before a condition is written again that could not be written.
 const RETRY_DELAY: Duration = Duration::from_secs(30);
+
+/// Returns true if the API server rejected what was written, so that the same write fails again.
+pub(super) fn is_rejection(error: &ApiError) -> bool {
+    matches!(error.kind(), ApiErrorKind::Forbidden | ApiErrorKind::Invalid(_))
+}
 
 impl ServiceController {
     /// Plans the condition that follows from the outcome of a cloud call, so that it is written
@@ -119,8 +124,7 @@ impl ServiceController {
             Err(error) => error,
         };
         // After a rejection, only the next sync tries again. It is logged once.
-        let is_rejected =
-            matches!(error.kind(), ApiErrorKind::Forbidden | ApiErrorKind::Invalid(_));
+        let is_rejected = is_rejection(&error);
         let is_known = sync.state.rejected_condition == Some(change.written());
         if !(is_rejected && is_known) {
             tracing::warn!(service = %sync.key, error = chain(&error), "condition of service not written");

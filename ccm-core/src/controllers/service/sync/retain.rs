@@ -177,3 +177,32 @@ fn refusal(wrong: &str, correction: &str, follow_up: AfterDelete) -> ServiceSync
 fn retain_error(error: CloudError) -> ServiceSyncError {
     ServiceSyncError::cloud(ServiceOperation::Retain, error)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::plan::ServiceSyncState;
+    use super::*;
+
+    #[test]
+    fn a_wish_is_read_before_the_first_sync_and_never_from_another_service() {
+        let wishing = |uid: &str, value: &str| {
+            let mut service = ServiceView { uid: uid.into(), ..ServiceView::named("ns", "web") };
+            service
+                .annotations
+                .insert(ANNOTATION_RETAIN.into(), value.into());
+            service
+        };
+        let mut state = ServiceSyncState::default();
+        state.observe_retention(Some(&wishing("a", "true")));
+        assert_eq!(state.retention, Retention::Keep);
+        state.uid = "a".into();
+        state.may_exist_in_cloud = true;
+        state.observe_retention(Some(&wishing("b", "false")));
+        state.observe_retention(None);
+        assert_eq!(state.retention, Retention::Keep);
+        // Another Service decides only if nothing else can be done.
+        let beside = |can_retain| state.retention_beside(Some(&wishing("b", "false")), can_retain);
+        assert_eq!((beside(true), beside(false)), (Retention::Keep, Retention::Delete));
+        assert_eq!(state.retention_beside(Some(&wishing("a", "false")), false), Retention::Keep);
+    }
+}

@@ -6,16 +6,18 @@ use std::collections::BTreeMap;
 use super::{
     super::{
         ServiceController,
+        condition::ConditionChange,
         metrics::{ServiceOutcome, SyncKind},
         patches,
         plan::{LastWrite, UnconfirmedWrites, has_finalizer, with_unconfirmed_write},
         sync_error::{ServiceOperation, ServiceSyncError},
     },
-    DesiredLoadBalancer, ServiceSync, SyncResult, WAIT_FOR_CHANGE,
+    DesiredLoadBalancer, ServiceSync, SyncResult, WAIT_FOR_CHANGE, condition,
 };
 use crate::{
+    error::chain,
     k8s::{LbStatus, ServiceView},
-    runtime::api::{ApiError, ApiErrorKind},
+    runtime::api::{ApiError, ApiErrorKind, Patch, Patched},
     telemetry::controller_metrics::SkippedWrite,
 };
 
@@ -105,24 +107,14 @@ impl ServiceController {
         // twice.
         let unconfirmed = with_unconfirmed_write(service, &sync.state, self.now());
         let current = unconfirmed.as_ref().unwrap_or(service);
-        let Some(mut patch) = patches::status_patch(current, status, annotations) else {
+        let Some(patch) = patches::status_patch(current, status, annotations) else {
             self.ctx
                 .controller_metrics
                 .count_skipped_write(SkippedWrite::ServiceStatus);
             return Ok(());
         };
-        let condition_change = sync.condition_change.take();
-        if let Some(change) = &condition_change {
-            let entry = change.patch(service, sync.state.written_condition, self.ctx.clock.now());
-            patch = patches::with_condition(service, Some(patch), entry);
-        }
-        let result = self
-            .ctx
-            .api
-            .patch_service_status(&service.namespace, &service.name, &patch)
-            .await;
-        let patched = match result {
-            Ok(patched) => patched,
+        let (patched, condition_change) = match self.patch_status(sync, service, patch).await {
+            Ok(written) => written,
             Err(error) if self.no_longer_needs_load_balancer(&error, service).await => {
                 return Ok(());
             }
@@ -144,6 +136,44 @@ impl ServiceController {
             .annotations
             .extend(annotations.clone());
         Ok(())
+    }
+
+    /// Writes the status together with the planned change of the condition, which is returned. If
+    /// that is rejected, the status is written alone: a policy may forbid the condition, and the
+    /// address must not wait for a report about it.
+    async fn patch_status(
+        &self,
+        sync: &mut ServiceSync,
+        service: &ServiceView,
+        patch: Patch,
+    ) -> Result<(Patched, Option<ConditionChange>), ApiError> {
+        let change = sync
+            .condition_change
+            .take()
+            .filter(|change| sync.state.rejected_condition != Some(change.written()));
+        let api = &self.ctx.api;
+        let Some(change) = change else {
+            let patched = api
+                .patch_service_status(&service.namespace, &service.name, &patch)
+                .await?;
+            return Ok((patched, None));
+        };
+        let entry = change.patch(service, sync.state.written_condition, self.ctx.clock.now());
+        let both = patches::with_condition(service, Some(patch.clone()), entry);
+        let error = match api
+            .patch_service_status(&service.namespace, &service.name, &both)
+            .await
+        {
+            Ok(patched) => return Ok((patched, Some(change))),
+            Err(error) if condition::is_rejection(&error) => error,
+            Err(error) => return Err(error),
+        };
+        let patched = api
+            .patch_service_status(&service.namespace, &service.name, &patch)
+            .await?;
+        tracing::warn!(service = %sync.key, error = chain(&error), "condition of service not written");
+        sync.state.rejected_condition = Some(change.written());
+        Ok((patched, None))
     }
 
     /// Returns the record of a write, kept until the cache shows the write.

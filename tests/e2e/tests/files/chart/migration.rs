@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 
-use ccm_core::config::{self, Invocation, Product, leader_migration::LeaderMigration};
+use ccm_core::config::{
+    self, Invocation, Product, ReportFormat, leader_migration::LeaderMigration,
+};
 use serde_json::{Value, json};
 
 use super::workload;
@@ -19,6 +21,7 @@ pub(crate) fn rendered() -> Vec<Case> {
         a_migration_of_ones_own_is_a_file_and_its_lock_is_in_the_role,
         a_shadow_is_a_job_that_compares_once,
         a_shadow_may_read_what_the_controllers_read_and_nothing_else,
+        a_report_names_the_lease_and_may_read_it,
         a_shadow_of_another_cluster_makes_no_roles,
         a_shadow_never_takes_the_place_of_its_releases_manager,
         a_shadow_may_go_on_comparing,
@@ -188,6 +191,36 @@ fn a_shadow_may_read_what_the_controllers_read_and_nothing_else() {
             .keys()
             .all(|key| !key.contains("aggregate"))
     );
+}
+
+fn a_report_names_the_lease_and_may_read_it() {
+    let helm = Helm::find().unwrap();
+    let objects =
+        shadow(&helm, "provider=mock,shadow.report=json,leaderElection.leaseName=upstream");
+    let args = strings(&container(only(&objects, "Job").unwrap())["args"]);
+    match config::parse(&Product::new("ccm-test", "v0.0.0", &["mock"]), args) {
+        Ok(Invocation::Run(config)) => {
+            assert_eq!(config.shadow.report, ReportFormat::Json);
+            assert_eq!(config.leader_election.resource_name, "upstream");
+            let warnings = config.warnings();
+            assert!(
+                !warnings
+                    .iter()
+                    .any(|warning| warning.contains("leader-elect")),
+                "{warnings:?}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    let rules = only(&objects, "ClusterRole").unwrap()["rules"].clone();
+    let of_leases = rules
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|rule| rule["resources"][0] == "leases");
+    let of_leases = of_leases.unwrap();
+    assert_eq!(strings(&of_leases["verbs"]), ["get"]);
+    assert_eq!(strings(&of_leases["resourceNames"]), ["upstream"]);
 }
 
 fn a_shadow_of_another_cluster_makes_no_roles() {

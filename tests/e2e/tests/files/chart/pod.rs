@@ -19,6 +19,7 @@ pub(crate) fn rendered() -> Vec<Case> {
         the_test_checks_with_what_the_manager_has,
         the_test_runs_where_the_manager_may,
         the_notes_find_nodes_with_several_taints,
+        the_notes_read_the_logs_of_all_pods,
         the_notes_name_a_leader_if_there_is_one_and_what_is_deprecated,
     ]
 }
@@ -173,6 +174,23 @@ fn the_notes_find_nodes_with_several_taints() {
     let (path, key) = command.split_once(" | grep ").unwrap();
     assert_eq!(key, "node.cloudprovider.kubernetes.io/uninitialized");
     assert!(path.contains(".metadata.name") && path.contains(".spec.taints[*].key"), "{path}");
+}
+
+/// `kubectl logs deployment/NAME` would read one pod, maybe the one that has no problem.
+fn the_notes_read_the_logs_of_all_pods() {
+    let set = "provider=mock,nameOverride=blue";
+    let notes = notes(set);
+    let selector = notes.split(" --selector ").nth(1).unwrap();
+    let selector = selector.split(' ').next().unwrap();
+    let helm = Helm::find().unwrap();
+    let objects = helm::objects(&helm.template("x", &["--set", set]).unwrap()).unwrap();
+    let labels = &workload(&objects)["spec"]["template"]["metadata"]["labels"];
+    let chosen: Vec<_> = selector.split(',').collect();
+    assert_eq!(chosen.len(), 2, "{notes}");
+    for label in chosen {
+        let (name, value) = label.split_once('=').unwrap();
+        assert_eq!(labels[name], value, "{notes}");
+    }
 }
 
 /// The pod of `helm test`.
