@@ -86,6 +86,9 @@ enum Task {
     /// Checks that a version can be tagged: manifests, chart, documents and changelog agree, and
     /// nothing is uncommitted; changes nothing
     Release(release::Arguments),
+    /// Compares the public API of the crates that can be published with the last release; does
+    /// nothing before the first. Needs cargo-semver-checks
+    Api,
     /// Builds the documentation site with mdBook in `target/site/book`, and checks its links; the
     /// first time it downloads and builds mdBook
     Site,
@@ -140,6 +143,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Notices(arguments) => notices::run(&arguments),
         Task::Image(arguments) => image::run(&arguments),
         Task::Release(arguments) => release::run(&arguments),
+        Task::Api => release::crates::compare_api(),
         Task::Site => site::run(),
         Task::Fmt { check } => {
             let mut fmt = process::cargo()?;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::git;
-use crate::process;
+use crate::{process, root};
 
 /// Crates that authors of providers use, in the order in which they would be published.
 pub(crate) const PUBLISHED: [&str; 3] = ["openstack-api", "ccm-core", "ccm-testkit"];
@@ -17,7 +17,15 @@ pub(crate) fn package() -> anyhow::Result<()> {
     process::run(with_packages(&mut cargo))
 }
 
-/// Compares their public API with that of the last release: a change that breaks users needs a version that says so.
+/// Compares their public API with that of the last release, whatever its version, or says that there is none.
+pub(crate) fn compare_api() -> anyhow::Result<()> {
+    if !compare(&root()?, "")? {
+        println!("no release to compare the public API with");
+    }
+    Ok(())
+}
+
+/// Compares their public API with that of the last release but `version`: a change that breaks users needs a version that says so.
 /// Returns `false` if nothing was released before.
 pub(super) fn compare(root: &Path, version: &str) -> anyhow::Result<bool> {
     let Some(tag) = last_release(root, version)? else {
@@ -76,6 +84,7 @@ mod tests {
         run(&["commit", "--quiet", "--allow-empty", "--message", "two"]);
         run(&["tag", "v0.11.0"]);
         assert_eq!(last_release(root, "0.11.0").unwrap().as_deref(), Some("v0.10.0"));
+        assert_eq!(last_release(root, "").unwrap().as_deref(), Some("v0.11.0"), "of any version");
         run(&["checkout", "--quiet", "-"]);
         assert_eq!(
             last_release(root, "0.12.0").unwrap().as_deref(),

@@ -44,7 +44,9 @@ annotations! {
     FLOATING_SUBNET_TAGS = row(
         "floating-subnet-tags", Text, "`floating-subnet-tags`", "tags of subnets: any, or after `&` all; `!` negates",
     ).live("when a floating IP is made");
-    CLASS = row("class", Text, "none", "section `[LoadBalancerClass]` of cloud.conf").live("partly");
+    CLASS = row(
+        "class", Text, "none", "section `[LoadBalancerClass]` of cloud.conf",
+    ).live("as the annotations that it stands for");
     SUBNET = row("subnet-id", Text, "`subnet-id`", "subnet of the VIP").live("no");
     NETWORK = row("network-id", Text, "`network-id`", "network of the VIP").live("no");
     PORT = row("port-id", Text, "none", "port of the VIP, in place of subnet and network").live("no");
@@ -54,20 +56,30 @@ annotations! {
     ).live("no");
     MEMBER_SUBNET = row("member-subnet-id", Text, "`member-subnet-id`", "subnet of members");
     KEEP_FLOATING_IP = row("keep-floatingip", Bool, "false", "the floating IP stays when the Service goes");
-    CONNECTION_LIMIT = row("connection-limit", Integer, "-1", "most connections of each listener; -1 for no limit");
+    CONNECTION_LIMIT = row(
+        "connection-limit", Integer, "-1", "maximum of connections of each listener; -1 for no limit",
+    );
     METHOD = row("lb-method", Text, "`lb-method`", "algorithm of pools");
     PROXY_PROTOCOL = row(
         "proxy-protocol", Text, "false", "`true` or `v1` for PROXY, `v2` for PROXYV2; not with x-forwarded-for",
     );
-    X_FORWARDED_FOR = row("x-forwarded-for", Bool, "false", "HTTP listeners that tell the client's address");
-    TIMEOUT_CLIENT_DATA = row("timeout-client-data", Integer, "50000", "milliseconds until an idle client is left");
-    TIMEOUT_MEMBER_CONNECT = row("timeout-member-connect", Integer, "5000", "milliseconds for a connection to a member");
-    TIMEOUT_MEMBER_DATA = row("timeout-member-data", Integer, "50000", "milliseconds until an idle member is left");
+    X_FORWARDED_FOR = row("x-forwarded-for", Bool, "false", "HTTP listeners, which pass the client's address on");
+    TIMEOUT_CLIENT_DATA = row(
+        "timeout-client-data", Integer, "50000", "milliseconds until an idle connection of a client is closed",
+    );
+    TIMEOUT_MEMBER_CONNECT = row(
+        "timeout-member-connect", Integer, "5000", "milliseconds for a connection to a member",
+    );
+    TIMEOUT_MEMBER_DATA = row(
+        "timeout-member-data", Integer, "50000", "milliseconds until an idle connection to a member is closed",
+    );
     TIMEOUT_TCP_INSPECT = row("timeout-tcp-inspect", Integer, "0", "milliseconds to wait for more of a request");
     MONITOR = row("enable-health-monitor", Bool, "`create-monitor`", "members are checked");
     MONITOR_DELAY = row("health-monitor-delay", Integer, "`monitor-delay`", "seconds between checks");
     MONITOR_TIMEOUT = row("health-monitor-timeout", Integer, "`monitor-timeout`", "seconds for an answer");
-    MONITOR_RETRIES = row("health-monitor-max-retries", Integer, "`monitor-max-retries`", "successes to serve, 1 to 10");
+    MONITOR_RETRIES = row(
+        "health-monitor-max-retries", Integer, "`monitor-max-retries`", "successes to serve, 1 to 10",
+    );
     MONITOR_RETRIES_DOWN = row(
         "health-monitor-max-retries-down", Integer, "`monitor-max-retries-down`", "failures to serve no more, 1 to 10",
     );
@@ -80,15 +92,19 @@ annotations! {
     );
     LISTENER_TAGS = row("listener-tags", Text, "none", "tags of listeners; otherwise as load-balancer-tags");
     POOL_TAGS = row("pool-tags", Text, "none", "tags of pools; otherwise as load-balancer-tags");
-    FLAVOR = row("flavor-id", Text, "`flavor-id`", "flavor of the balancer").live("no");
-    AVAILABILITY_ZONE = row("availability-zone", Text, "`availability-zone`", "where the balancer is").live("no");
+    FLAVOR = row("flavor-id", Text, "`flavor-id`", "Octavia flavor of the load balancer").live("no");
+    AVAILABILITY_ZONE = row(
+        "availability-zone", Text, "`availability-zone`", "Octavia availability zone of the load balancer",
+    ).live("no");
     TLS_CONTAINER = row(
         "default-tls-container-ref", Text, "`default-tls-container-ref`", "certificate; listeners end TLS",
     );
     LOAD_BALANCER_ID = row(
-        "load-balancer-id", Text, "none", "written when there is a balancer; set before, that balancer is shared",
+        "load-balancer-id", Text, "none", "written once there is a load balancer; if it is set before, that load balancer is shared",
     ).live("no");
-    LOAD_BALANCER_ADDRESS = row("load-balancer-address", Text, "none", "written: the address").live("no");
+    LOAD_BALANCER_ADDRESS = row(
+        "load-balancer-address", Text, "none", "written: the address of the load balancer",
+    ).live("no");
     HOSTNAME = row("hostname", Text, "none", "host name in the status, in place of the address");
     NODE_SELECTOR = row("node-selector", Text, "`node-selector`", "nodes that are members: `key=value,key`");
 }

@@ -1,5 +1,7 @@
 //! Tests of reading annotations.
 
+use std::fmt::Write as _;
+
 use super::*;
 
 /// Keys with values.
@@ -130,4 +132,26 @@ fn keys_are_whole_and_unknown_ones_are_found() {
         ("a", "b"),
     ]);
     assert_eq!(find_unknown(&service), ["loadbalancer.openstack.org/clas"]);
+}
+
+/// The page in docs/reference is this one; `CCM_UPDATE_REFERENCE=1` writes it anew.
+#[test]
+fn reference_page_of_annotations_matches_the_table() {
+    let path =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/openstack-annotations.md");
+    let mut page = include_str!("reference-head.md").to_owned();
+    for Annotation { name, kind, default, effect, applies_to_existing } in ALL {
+        let kind = format!("{kind:?}").to_lowercase();
+        writeln!(page, "| `{name}` | {kind} | {default} | {effect} | {applies_to_existing} |")
+            .unwrap();
+    }
+    if std::env::var_os("CCM_UPDATE_REFERENCE").is_some() {
+        std::fs::write(path, &page).unwrap();
+    }
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        written == page,
+        "docs/reference/openstack-annotations.md is out of date: \
+         CCM_UPDATE_REFERENCE=1 cargo test -p ccm-openstack reference_page"
+    );
 }
