@@ -17,6 +17,9 @@ crate::finding_kinds! {
         ApiServerTooOld: Warning ApiServer
             "the manager is not tested with this version"
             "upgrade the control plane to 1.30 or newer";
+        ApiServerTooNew: Warning ApiServer
+            "the manager is not tested with this version, which came after it"
+            "look in docs/compatibility.md for a release of the manager that is tested with it; until then, watch events and logs";
         ApiServerVersionUnknown: Warning ApiServer
             "it is not known whether the manager works with this version"
             "check the credentials of the kubeconfig";

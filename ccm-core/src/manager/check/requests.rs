@@ -13,6 +13,8 @@ use crate::{
 
 /// The oldest minor version of Kubernetes that the chart supports.
 const OLDEST_MINOR: u32 = 30;
+/// The newest minor version of Kubernetes that is tested (`docs/compatibility.md`).
+const NEWEST_MINOR: u32 = 36;
 /// Objects per page of a list.
 const PAGE: usize = 500;
 /// Maximum number of pages of a list. More objects are left out.
@@ -40,6 +42,9 @@ pub(super) async fn check_version(api: &ApiClient) -> Finding {
     match minor {
         Some(minor) if minor < OLDEST_MINOR => {
             ClusterFinding::ApiServerTooOld.about("API server", message)
+        }
+        Some(minor) if minor > NEWEST_MINOR => {
+            ClusterFinding::ApiServerTooNew.about("API server", message)
         }
         _ => Finding::ok(Area::ApiServer, message),
     }
@@ -208,4 +213,25 @@ async fn list(api: &ApiClient, path: &str) -> Result<Vec<Value>, ApiError> {
 
 async fn get<T: DeserializeOwned>(api: &ApiClient, path: &str) -> Result<T, ApiError> {
     api.send(ApiRequest::get(path)).await?.json()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_versions_are_those_of_the_compatibility_page() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/compatibility.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let versions = |state: &str| -> Vec<u32> {
+            page.lines()
+                .filter_map(|line| line.strip_prefix("| 1."))
+                .filter_map(|row| row.split_once(" | "))
+                .filter(|(_, rest)| rest.starts_with(state))
+                .map(|(minor, _)| minor.parse().unwrap())
+                .collect()
+        };
+        assert_eq!(versions("tested with").iter().max(), Some(&NEWEST_MINOR));
+        assert_eq!(versions("").iter().min(), Some(&OLDEST_MINOR));
+    }
 }

@@ -84,12 +84,17 @@ async fn a_short_time_is_enough_for_a_healthy_cluster() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_is_old_or_hides_its_version_is_found() {
+async fn an_api_server_that_is_not_tested_or_hides_its_version_is_found() {
     let world = healthy().await;
     let old =
         Expected("ApiServerTooOld", Severity::Warning, "API server", "upgrade the control plane");
     let version = r#"{"major": "1", "minor": "29+", "gitVersion": "v1.29.4"}"#;
     assert_problems("old", &check_with_version(&world, version).await, &[old]);
+    let new = Expected("ApiServerTooNew", Severity::Warning, "API server", "docs/compatibility.md");
+    let version = r#"{"major": "1", "minor": "37", "gitVersion": "v1.37.0"}"#;
+    assert_problems("new", &check_with_version(&world, version).await, &[new]);
+    let version = r#"{"major": "1", "minor": "36+", "gitVersion": "v1.36.9-cloud.1"}"#;
+    assert_problems("newest", &check_with_version(&world, version).await, &[]);
     let unknown = Expected(
         "ApiServerVersionUnknown",
         Severity::Warning,
