@@ -15,7 +15,7 @@ use super::{
     ownership::{
         ServiceOwnership, created_at, is_made_for_services, parse_time, service_ownership,
     },
-    plan,
+    plan::{self, retention},
     reconcile::{LoadBalancerReconciler, ReconcileStop},
     sync_state::LoadBalancerSyncState,
 };
@@ -81,6 +81,11 @@ impl LoadBalancerReconciler {
             self.wait_until_deleted(op, input, state, &id).await?;
         } else {
             match self.find_for_deletion(op, input).await? {
+                // It belongs to nobody, and needs everything that exists.
+                Some(load_balancer) if retention::is_retained(&load_balancer) => {
+                    report_foreign(op, &load_balancer.id);
+                    return Ok(());
+                }
                 Some(load_balancer) => {
                     had_load_balancer = self
                         .delete_from_load_balancer(op, input, state, load_balancer)
@@ -90,6 +95,13 @@ impl LoadBalancerReconciler {
             }
         }
         let group = names::security_group(&owner.uid, &owner.namespace, &owner.name);
+        // Without its load balancer, a group may be in use by one that this Service let go.
+        if !had_load_balancer
+            && self.security_groups.may_exist(api, &group).await?
+            && self.is_group_of_retained(op, &owner.uid).await?
+        {
+            return Ok(());
+        }
         match self
             .security_groups
             .remove(api, &group, |group| had_load_balancer || self.may_be_own_group(group))
@@ -126,7 +138,7 @@ impl LoadBalancerReconciler {
         }
     }
 
-    async fn find_for_deletion(
+    pub(super) async fn find_for_deletion(
         &self,
         op: &Op,
         input: &DeleteInput<'_>,
@@ -134,6 +146,7 @@ impl LoadBalancerReconciler {
         // For a Service that was served, an ID that does not exist any more is no error.
         let query = LoadBalancerQuery {
             served: true,
+            adopted: None,
             is_deletion: true,
             ..LoadBalancerQuery::for_service(&self.cluster, input.owner, input.service)
         };
@@ -422,7 +435,7 @@ fn report_kept_listeners(op: &Op, observed: &ObservedLoadBalancer, ownership: &S
 /// served by it. It may have been created for another Service of the same name in a cluster of the
 /// same name, or may be shared by that one. The annotations prove nothing, because they are part of
 /// a copy of the Service. A legacy name has the Service's UID.
-fn may_be_of_namesake(
+pub(super) fn may_be_of_namesake(
     input: &DeleteInput<'_>,
     load_balancer: &LoadBalancer,
     ownership: &ServiceOwnership,
@@ -438,4 +451,10 @@ fn may_be_of_namesake(
 /// Returns true if an object was created when the Service existed, as far as the clocks can tell.
 fn is_created_since(at: Option<Timestamp>, service_created: Timestamp) -> bool {
     at.is_some_and(|at| at.duration_since(service_created) >= -MAX_CLOCK_DIFFERENCE)
+}
+
+/// Reports that a deleted Service names a load balancer that another one let go.
+pub(super) fn report_foreign(op: &Op, id: &str) {
+    let note = format!("load balancer {id} was let go by its Service and is not deleted");
+    op.event(EventType::Warning, "LoadBalancerRetained", &note);
 }

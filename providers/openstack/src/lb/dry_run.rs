@@ -12,7 +12,7 @@ use super::{
     floating_ip_sync::FloatingIpDiff,
     observed::ObservedLoadBalancer,
     outcome,
-    plan::{PlannedAction, recovery::Recovery},
+    plan::{PlannedAction, recovery::Recovery, retention},
     reconcile::{LoadBalancerReconciler, PlanScope, ReconcileStop, as_transient},
     reconcile_input::ReconcileInput,
     security_groups::SecurityGroupTask,
@@ -56,7 +56,8 @@ impl LoadBalancerReconciler {
     ) -> Result<Vec<PlannedChange>, ReconcileStop> {
         state.unfinished = false;
         state.last_applied = None;
-        self.observe(op, input, ReadMode::Fresh, state).await?;
+        self.observe(op, input, ReadMode::Fresh, PlanScope::All, state)
+            .await?;
         self.read_children(op, input, state).await?;
         let changes = self.diff_all(op, input, state).await?;
         if changes.is_empty() {
@@ -80,6 +81,10 @@ impl LoadBalancerReconciler {
         let actions = self.plan_actions(input, state, PlanScope::All)?;
         let mut changes: Vec<_> = actions.iter().map(PlannedAction::describe).collect();
         let load_balancer = &observed.load_balancer;
+        // What else differs is found once it is the Service's.
+        if retention::is_retained(load_balancer) {
+            return Ok(changes);
+        }
         match &load_balancer.provisioning_status {
             ProvisioningStatus::Active => {}
             ProvisioningStatus::Error => {

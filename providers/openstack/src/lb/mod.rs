@@ -30,6 +30,7 @@ pub(in crate::lb) mod query_strategy;
 mod read_state;
 mod reconcile;
 mod reconcile_input;
+mod retain;
 mod security_group_sync;
 pub mod security_groups;
 pub mod settings;
@@ -46,7 +47,7 @@ use ccm_core::{
     k8s::ServiceView,
     provider::{
         BackendKind, CloudError, Digest, LbOutcome, LbRef, LbSpec, LbSupport, Op, PlannedChange,
-        Progress, ReadMode, ServiceInterpretation, ServiceNotice,
+        Progress, ReadMode, RetainOutcome, ServiceInterpretation, ServiceNotice,
     },
 };
 
@@ -161,7 +162,7 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
             no_node_ports: false,
             load_balancer_ip: true,
             client_ip_affinity: true,
-            retain: false,
+            retain: true,
         }
     }
 
@@ -230,6 +231,19 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
             AnnotationReader::new(&service).boolean(&annotations::KEEP_FLOATING_IP, false);
         self.reconciler
             .delete(op, &DeleteInput { owner: &owner, service: &service, keep_floating_ip })
+            .await
+    }
+
+    /// Sets the mark with one update of the load balancer.
+    async fn retain(&self, op: &Op, lb: &LbRef) -> Result<RetainOutcome, CloudError> {
+        let owner = ServiceKey {
+            namespace: lb.namespace.clone(),
+            name: lb.name.clone(),
+            uid: lb.uid.clone(),
+        };
+        let service = lb.last_observed_service();
+        self.reconciler
+            .retain(op, &DeleteInput { owner: &owner, service: &service, keep_floating_ip: true })
             .await
     }
 

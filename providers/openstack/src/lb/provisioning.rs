@@ -169,7 +169,8 @@ impl LoadBalancerReconciler {
         let mut recovery_input = RecoveryInput {
             load_balancer,
             ownership: &self.service_ownership(input, load_balancer),
-            was_served: observe::was_served(input.service),
+            // One that the Service adopts served before, and is never replaced.
+            was_served: observe::was_served(input.service) || input.desired.adopted.is_some(),
             description: &input.desired.description,
             tags: self.features.tags,
             service_created: input.service.created,

@@ -13,7 +13,7 @@ use super::{
     min_monitor_delay::MinMonitorDelay,
     observe, outcome,
     ownership::{ServiceOwnership, service_ownership},
-    plan::{self, PlanInput, PlannedAction, PoolMethod},
+    plan::{self, PlanInput, PlannedAction, PoolMethod, retention},
     reconcile_input::ReconcileInput,
     security_groups::SecurityGroupManager,
     settings::LoadBalancerSettings,
@@ -160,7 +160,9 @@ impl LoadBalancerReconciler {
             .last_applied
             .take()
             .is_some_and(|last| last.is_for(input.desired));
-        self.observe(op, input, read_mode, state).await?;
+        self.observe(op, input, read_mode, PlanScope::All, state)
+            .await?;
+        check_use(input, state, PlanScope::All)?;
         if state.observed.is_none() {
             self.create_load_balancer(op, input, state).await?;
         }
@@ -213,7 +215,12 @@ impl LoadBalancerReconciler {
         state: &LoadBalancerSyncState,
         scope: PlanScope,
     ) -> Result<Vec<PlannedAction>, CloudError> {
+        check_use(input, state, scope)?;
         let observed = state.require_observed()?;
+        if scope == PlanScope::Members && retention::is_retained(&observed.load_balancer) {
+            let message = format!("load balancer {} is not adopted yet", observed.load_balancer.id);
+            return Err(CloudError::new(ErrorKind::NotFound, message));
+        }
         let ownership = self.service_ownership(input, &observed.load_balancer);
         let plan_input = self.plan_input(input, observed, &ownership);
         let (desired, members) = (input.desired, input.members());
@@ -254,7 +261,10 @@ impl LoadBalancerReconciler {
             if matches!(action.kind.call(), Call::ListenerCreate | Call::ListenerUpdate) {
                 self.check_certificates(self.api(op), input.desired).await?;
             }
+            let was_retained = retention::is_retained(&state.require_observed()?.load_balancer);
             self.apply_action(op, state, action).await?;
+            // What was not the Service's before may be by now, and its members were not read.
+            state.children_known &= !was_retained;
             self.wait_until_active(op, input, state).await?;
         }
         Err(CloudError::transient(format!(
@@ -404,16 +414,41 @@ impl LoadBalancerReconciler {
         state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
         if state.observed.is_none() {
-            self.observe(op, input, ReadMode::Fresh, state).await?;
+            self.observe(op, input, ReadMode::Fresh, PlanScope::Members, state)
+                .await?;
         }
         if state.observed.is_none() {
             let message = format!("load balancer {} does not exist", input.desired.name);
             return Err(CloudError::new(ErrorKind::NotFound, message).into());
         }
+        check_use(input, state, PlanScope::Members)?;
         self.wait_until_active(op, input, state).await?;
         self.apply_plan(op, input, state, PlanScope::Members)
             .await?;
         self.admit_existing_ports(op, input, state).await
+    }
+}
+
+/// Checks that the Service may use the load balancer that was found for it, if one was. If it is not
+/// the one that the Service adopts, only its members are changed.
+fn check_use(
+    input: &ReconcileInput<'_>,
+    state: &LoadBalancerSyncState,
+    scope: PlanScope,
+) -> Result<(), CloudError> {
+    let desired = input.desired;
+    if scope == PlanScope::All
+        && let Some(observed) = &state.observed
+        && let Some(adopted) = desired.adopted.as_deref()
+        && *adopted != *observed.load_balancer.id
+    {
+        return Err(retention::has_another(adopted, &observed.load_balancer.id));
+    }
+    match &state.observed {
+        Some(observed) => {
+            retention::check_use(&observed.load_balancer, &desired.name, desired.adopted.as_deref())
+        }
+        None => Ok(()),
     }
 }
 

@@ -9,6 +9,7 @@ mod listeners;
 mod pools;
 pub mod recovery;
 mod renames;
+pub mod retention;
 
 use std::{borrow::Cow, collections::BTreeSet};
 
@@ -113,6 +114,10 @@ pub fn plan_load_balancer(
     members: &[Vec<DesiredMember>],
     max_shared: usize,
 ) -> Result<Vec<PlannedAction>, CloudError> {
+    // A load balancer that the Service adopts becomes its own before anything else is changed.
+    if retention::is_retained(&input.observed.load_balancer) {
+        return Ok(retention::plan_adoption(input, desired));
+    }
     let families = input
         .observed
         .addresses()

@@ -8,7 +8,7 @@ use ccm_core::{
     k8s::{AddressType, IpFamily, NodeAddress, NodeView, Protocol, ServicePort, ServiceView},
     provider::{
         Backends, CloudError, EventSink, EventType, LbOutcome, LbRef, LbSpec, LoadBalancers as _,
-        Op, PlannedChange, Progress, ReadMode, SourceRanges,
+        Op, PlannedChange, Progress, ReadMode, RetainOutcome, SourceRanges,
     },
     write_gate::WriteGate,
 };
@@ -46,17 +46,47 @@ pub(super) struct Wire {
     cloud: Arc<InProcess>,
     pub(super) log: Mutex<Vec<String>>,
     spoil: Mutex<Option<Spoil>>,
+    death: Mutex<Option<Death>>,
+}
+
+/// The request at which the process dies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Death {
+    /// Number of requests before it.
+    pub(super) after: usize,
+    /// True if the cloud gets it.
+    pub(super) sent: bool,
 }
 
 impl Wire {
     fn new(local: &LocalCloud) -> Arc<Self> {
         let cloud = InProcess::new(local);
-        Arc::new(Self { cloud, log: Mutex::default(), spoil: Mutex::default() })
+        Arc::new(Self {
+            cloud,
+            log: Mutex::default(),
+            spoil: Mutex::default(),
+            death: Mutex::default(),
+        })
     }
 
     /// Changes the rows of all lists, and objects that are answered alone, from here on.
     pub(super) fn spoil(&self, spoil: impl Fn(&str, &mut Value) + Send + 'static) {
         *self.spoil.lock() = Some(Box::new(spoil));
+    }
+
+    /// Lets the process die at a request: it never ends.
+    pub(super) fn die_at(&self, death: Death) {
+        *self.death.lock() = Some(death);
+    }
+
+    /// Counts a request down, and returns the death that is due at it.
+    fn death_at_this(&self) -> Option<Death> {
+        let mut death = self.death.lock();
+        let due = death.take_if(|death| death.after == 0);
+        if let Some(death) = &mut *death {
+            death.after -= 1;
+        }
+        due
     }
 
     fn spoilt(&self, target: &str, body: &Bytes) -> Option<Bytes> {
@@ -86,6 +116,13 @@ impl Transport for Wire {
             self.log
                 .lock()
                 .push(format!("{} {}{query}", request.method(), request.uri().path()));
+        }
+        let death = if is_token { None } else { self.death_at_this() };
+        if let Some(death) = death {
+            if death.sent {
+                self.cloud.send(request).await?;
+            }
+            return std::future::pending().await;
         }
         let target = request.uri().path_and_query().map(ToString::to_string);
         let mut response = self.cloud.send(request).await?;
@@ -200,6 +237,20 @@ impl Fixture {
         let balancers = LoadBalancers::new(client, self.settings.clone(), CLUSTER.into())
             .await
             .unwrap();
+        Self { wire, balancers, events: Arc::default(), ..self }
+    }
+
+    /// As [`restart`](Self::restart), as the process of another cluster in the same project.
+    pub(super) async fn restart_in(self, cluster: &str) -> Self {
+        let wire = Wire::new(&self.local);
+        let client = Client::connect(&in_process::settings(&self.local), wire.clone())
+            .await
+            .unwrap()
+            .with_limits(None);
+        let balancers = LoadBalancers::new(client, self.settings.clone(), cluster.into())
+            .await
+            .unwrap();
+        wire.log.lock().clear();
         Self { wire, balancers, events: Arc::default(), ..self }
     }
 
@@ -345,6 +396,21 @@ impl Fixture {
             waited += after;
         }
         panic!("{} is not deleted: {last}", service.key());
+    }
+
+    /// Lets go of the load balancer as the framework does.
+    pub(super) async fn retain(&self, service: &ServiceView) -> Result<RetainOutcome, CloudError> {
+        for _ in 0..60 {
+            match self
+                .balancers
+                .retain(&self.op(), &reference(service))
+                .await?
+            {
+                RetainOutcome::Pending { after, .. } => tokio::time::sleep(after).await,
+                outcome => return Ok(outcome),
+            }
+        }
+        panic!("{} is not let go", service.key());
     }
 
     pub(super) fn reasons(&self) -> Vec<&'static str> {

@@ -10,6 +10,7 @@ mod namesakes;
 mod odd_answers;
 mod properties;
 mod renamed;
+mod retain;
 mod shared_reads;
 mod sharing;
 mod trouble;
