@@ -2,7 +2,7 @@
 
 use ccm_core::{
     k8s::ServiceView,
-    provider::{CloudError, EventType, Op, Progress},
+    provider::{CloudError, EventType, Op, Progress, adopted_id},
 };
 use jiff::{SignedDuration, Timestamp};
 use openstack_api::octavia::ProvisioningStatus;
@@ -81,8 +81,12 @@ impl LoadBalancerReconciler {
             self.wait_until_deleted(op, input, state, &id).await?;
         } else {
             match self.find_for_deletion(op, input).await? {
-                // It belongs to nobody, and needs everything that exists.
+                // It belongs to nobody, and needs everything that exists. An adoption by this
+                // Service is given up.
                 Some(load_balancer) if retention::is_retained(&load_balancer) => {
+                    if retention::is_adopted_by(&load_balancer, &owner.uid) {
+                        return Err(self.give_back(op, input, state, load_balancer).await);
+                    }
                     report_foreign(op, &load_balancer.id);
                     return Ok(());
                 }
@@ -95,9 +99,8 @@ impl LoadBalancerReconciler {
             }
         }
         let group = names::security_group(&owner.uid, &owner.namespace, &owner.name);
-        // Without its load balancer, a group may be in use by one that this Service let go.
-        if !had_load_balancer
-            && self.security_groups.may_exist(api, &group).await?
+        // It may be in use by a load balancer that this Service let go.
+        if self.security_groups.may_exist(api, &group).await?
             && self.is_group_of_retained(op, &owner.uid).await?
         {
             return Ok(());
@@ -138,7 +141,7 @@ impl LoadBalancerReconciler {
         }
     }
 
-    pub(super) async fn find_for_deletion(
+    async fn find_for_deletion(
         &self,
         op: &Op,
         input: &DeleteInput<'_>,
@@ -150,7 +153,15 @@ impl LoadBalancerReconciler {
             is_deletion: true,
             ..LoadBalancerQuery::for_service(&self.cluster, input.owner, input.service)
         };
-        Ok(observe::find_load_balancer(self.api(op), &query).await?)
+        if let Some(found) = observe::find_load_balancer(self.api(op), &query).await? {
+            return Ok(Some(found));
+        }
+        // One that the Service was adopting, or has adopted, under a former name of the cluster.
+        if adopted_id(input.service).is_none() {
+            return Ok(None);
+        }
+        let tag = retention::adopter_uid_tag(&input.owner.uid);
+        Ok(self.find_newest_by_tag(op, &tag).await?)
     }
 
     /// Deletes this Service's part of a load balancer, which may be all of it. Returns false if the
@@ -168,7 +179,7 @@ impl LoadBalancerReconciler {
         // look like that, because the first sync has renamed and tagged them.
         let ownership = service_ownership(&self.cluster, input.owner, false, &load_balancer);
         let is_proven = !may_be_of_namesake(input, &load_balancer, &ownership, state);
-        if let Some(reason) = self.reason_to_leave(&ownership, &load_balancer, is_proven) {
+        if let Some(reason) = self.reason_to_leave(input, &ownership, &load_balancer, is_proven) {
             let note = format!("load balancer {id} {reason} and is not deleted");
             op.event(EventType::Warning, "LoadBalancerOfOtherCluster", &note);
             return Ok(false);
@@ -192,6 +203,7 @@ impl LoadBalancerReconciler {
         }
         // Delete it as a whole if nobody else uses it.
         let may_delete_all = is_proven
+            && !retention::is_adopted_by_other(&load_balancer, &input.owner.uid)
             && is_made_for_services(&load_balancer, input.owner)
             && ownership
                 .other_service_tags(&load_balancer)
@@ -218,10 +230,14 @@ impl LoadBalancerReconciler {
     /// listeners can be told apart.
     fn reason_to_leave(
         &self,
+        input: &DeleteInput<'_>,
         ownership: &ServiceOwnership,
         load_balancer: &LoadBalancer,
         is_proven: bool,
     ) -> Option<String> {
+        if is_namesakes(input, ownership, load_balancer) {
+            return Some("was adopted by another Service of this name".to_owned());
+        }
         let is_shared = ownership.other_service_tags(load_balancer).next().is_some();
         if !is_proven && ownership.owner && !is_shared {
             return Some(
@@ -443,9 +459,20 @@ pub(super) fn may_be_of_namesake(
 ) -> bool {
     let has_legacy_name = ownership.owner && *load_balancer.name != *ownership.name;
     !has_legacy_name
+        && !retention::is_adopted_by(load_balancer, &input.owner.uid)
         && !observe::shows_address(input.service)
         && state.created_id.as_deref() != Some(&*load_balancer.id)
         && !is_created_since(created_at(load_balancer), input.service.created)
+}
+
+/// Returns true if another Service of the same name has adopted a load balancer.
+pub(super) fn is_namesakes(
+    input: &DeleteInput<'_>,
+    ownership: &ServiceOwnership,
+    load_balancer: &LoadBalancer,
+) -> bool {
+    *load_balancer.name == *ownership.name
+        && retention::is_adopted_by_other(load_balancer, &input.owner.uid)
 }
 
 /// Returns true if an object was created when the Service existed, as far as the clocks can tell.
@@ -454,7 +481,7 @@ fn is_created_since(at: Option<Timestamp>, service_created: Timestamp) -> bool {
 }
 
 /// Reports that a deleted Service names a load balancer that another one let go.
-pub(super) fn report_foreign(op: &Op, id: &str) {
+fn report_foreign(op: &Op, id: &str) {
     let note = format!("load balancer {id} was let go by its Service and is not deleted");
     op.event(EventType::Warning, "LoadBalancerRetained", &note);
 }

@@ -9,6 +9,7 @@ use ccm_core::{
 use openstack_api::octavia::ProvisioningStatus;
 
 use super::{
+    adopt::reason_to_wait,
     floating_ip_sync::FloatingIpDiff,
     observed::ObservedLoadBalancer,
     outcome,
@@ -79,12 +80,11 @@ impl LoadBalancerReconciler {
             return Ok(vec![planned_change(operation, &input.desired.name, "there is none")]);
         };
         let actions = self.plan_actions(input, state, PlanScope::All)?;
-        let mut changes: Vec<_> = actions.iter().map(PlannedAction::describe).collect();
         let load_balancer = &observed.load_balancer;
-        // What else differs is found once it is the Service's.
-        if retention::is_retained(load_balancer) {
-            return Ok(changes);
+        if let Some(reason) = reason_to_wait(input, load_balancer) {
+            return Ok(vec![planned_change("wait", &load_balancer.id, &reason)]);
         }
+        let mut changes: Vec<_> = actions.iter().map(PlannedAction::describe).collect();
         match &load_balancer.provisioning_status {
             ProvisioningStatus::Active => {}
             ProvisioningStatus::Error => {
@@ -114,6 +114,8 @@ impl LoadBalancerReconciler {
                 }
             }
         }
+        let completion = retention::plan_completion(load_balancer);
+        changes.extend(completion.iter().map(PlannedAction::describe));
         Ok(changes)
     }
 

@@ -39,7 +39,7 @@ impl Inventory for LoadBalancers {
         // The security groups of Services that let go of their load balancer are still needed.
         let former_uids: BTreeSet<&str> = load_balancers
             .iter()
-            .filter_map(retention::former_uid)
+            .flat_map(retention::former_uids)
             .collect();
         let mut owned = Vec::new();
         for load_balancer in &load_balancers {

@@ -5,6 +5,7 @@
 //! load balancer at a time. A sync may be interrupted at any point. The next one finds the objects
 //! again, because names do not change and tags are set from the start.
 
+mod adopt;
 pub mod annotations;
 mod api;
 mod apply;
@@ -234,7 +235,7 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
             .await
     }
 
-    /// Sets the mark with one update of the load balancer.
+    /// Marks the load balancer with one update.
     async fn retain(&self, op: &Op, lb: &LbRef) -> Result<RetainOutcome, CloudError> {
         let owner = ServiceKey {
             namespace: lb.namespace.clone(),

@@ -196,20 +196,30 @@ fn report_other_project(api: Api<'_>, load_balancer: &LoadBalancer) {
         .event(EventType::Warning, "LoadBalancerOfOtherProject", &note);
 }
 
-pub(super) async fn find_by_name(
-    api: Api<'_>,
-    name: &str,
-) -> Result<Vec<LoadBalancer>, OpenStackError> {
+async fn find_by_name(api: Api<'_>, name: &str) -> Result<Vec<LoadBalancer>, OpenStackError> {
     let mut found = api.load_balancers(&[("name", name)]).await?;
     // An Octavia that does not support the filter would list everything.
+    found.retain(|load_balancer| load_balancer.name == name && !is_gone(load_balancer));
+    Ok(found)
+}
+
+/// Finds load balancers by a tag. Those that are being deleted are not found.
+pub(super) async fn find_by_tag(
+    api: Api<'_>,
+    tag: &str,
+) -> Result<Vec<LoadBalancer>, OpenStackError> {
+    let mut found = api.load_balancers(&[("tags", tag)]).await?;
     found.retain(|load_balancer| {
-        load_balancer.name == name
-            && !matches!(
-                load_balancer.provisioning_status,
-                ProvisioningStatus::Deleted | ProvisioningStatus::PendingDelete
-            )
+        load_balancer.tags.iter().any(|found| found == tag) && !is_gone(load_balancer)
     });
     Ok(found)
+}
+
+fn is_gone(load_balancer: &LoadBalancer) -> bool {
+    matches!(
+        load_balancer.provisioning_status,
+        ProvisioningStatus::Deleted | ProvisioningStatus::PendingDelete
+    )
 }
 
 /// Reads the children of a load balancer: all listeners and pools, but members and monitors only of

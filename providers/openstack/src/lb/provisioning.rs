@@ -169,8 +169,10 @@ impl LoadBalancerReconciler {
         let mut recovery_input = RecoveryInput {
             load_balancer,
             ownership: &self.service_ownership(input, load_balancer),
-            // One that the Service adopts served before, and is never replaced.
-            was_served: observe::was_served(input.service) || input.desired.adopted.is_some(),
+            // One that is adopted, or was, served before, and is never replaced.
+            was_served: observe::was_served(input.service)
+                || input.desired.adopted.is_some()
+                || retention::adopter_uid(load_balancer).is_some(),
             description: &input.desired.description,
             tags: self.features.tags,
             service_created: input.service.created,

@@ -6,6 +6,7 @@ use ccm_core::provider::{CloudError, ErrorKind, EventType, LbOutcome, Op, Progre
 use openstack_api::octavia::ProvisioningStatus;
 
 use super::{
+    adopt::is_adopting,
     api::Api,
     apply::{self, ApplyResult},
     features::Features,
@@ -13,7 +14,7 @@ use super::{
     min_monitor_delay::MinMonitorDelay,
     observe, outcome,
     ownership::{ServiceOwnership, service_ownership},
-    plan::{self, PlanInput, PlannedAction, PoolMethod, retention},
+    plan::{self, PlanInput, PlannedAction, PoolMethod},
     reconcile_input::ReconcileInput,
     security_groups::SecurityGroupManager,
     settings::LoadBalancerSettings,
@@ -141,7 +142,10 @@ impl LoadBalancerReconciler {
             Ok(address) => address,
             Err(stop) => return ReconcileResult { published_address: None, result: Err(stop) },
         };
-        let result = self.sync_security_group(op, input, state).await;
+        let mut result = self.sync_security_group(op, input, state).await;
+        if result.is_ok() {
+            result = self.complete_adoption(op, input, state).await;
+        }
         if result.is_ok() {
             state.last_applied = Some(LastApplied::new(input.desired, &input.backends));
         }
@@ -162,11 +166,16 @@ impl LoadBalancerReconciler {
             .is_some_and(|last| last.is_for(input.desired));
         self.observe(op, input, read_mode, PlanScope::All, state)
             .await?;
-        check_use(input, state, PlanScope::All)?;
+        if let Err(error) = self.check_use(input, state, PlanScope::All) {
+            // It is not the Service's, so the Service does not get its ID.
+            state.invalidate();
+            return Err(error.into());
+        }
         if state.observed.is_none() {
             self.create_load_balancer(op, input, state).await?;
         }
         self.wait_until_active(op, input, state).await?;
+        self.begin_adoption(op, input, state).await?;
         self.apply_plan(op, input, state, PlanScope::All).await?;
         let address = self.sync_floating_ip(op, input, state).await;
         // Reported until a sync of this desired state is complete, and not by later ones.
@@ -183,12 +192,13 @@ impl LoadBalancerReconciler {
         input: &ReconcileInput<'_>,
         load_balancer: &LoadBalancer,
     ) -> ServiceOwnership {
-        service_ownership(
-            &self.cluster,
-            &input.desired.owner,
-            observe::shows_address(input.service),
-            load_balancer,
-        )
+        let owner = &input.desired.owner;
+        let shows_address = observe::shows_address(input.service);
+        let ownership = service_ownership(&self.cluster, owner, shows_address, load_balancer);
+        if is_adopting(input, load_balancer) {
+            return ownership.adopting(load_balancer);
+        }
+        ownership
     }
 
     pub(super) fn plan_input<'a>(
@@ -215,12 +225,8 @@ impl LoadBalancerReconciler {
         state: &LoadBalancerSyncState,
         scope: PlanScope,
     ) -> Result<Vec<PlannedAction>, CloudError> {
-        check_use(input, state, scope)?;
+        self.check_use(input, state, scope)?;
         let observed = state.require_observed()?;
-        if scope == PlanScope::Members && retention::is_retained(&observed.load_balancer) {
-            let message = format!("load balancer {} is not adopted yet", observed.load_balancer.id);
-            return Err(CloudError::new(ErrorKind::NotFound, message));
-        }
         let ownership = self.service_ownership(input, &observed.load_balancer);
         let plan_input = self.plan_input(input, observed, &ownership);
         let (desired, members) = (input.desired, input.members());
@@ -261,10 +267,7 @@ impl LoadBalancerReconciler {
             if matches!(action.kind.call(), Call::ListenerCreate | Call::ListenerUpdate) {
                 self.check_certificates(self.api(op), input.desired).await?;
             }
-            let was_retained = retention::is_retained(&state.require_observed()?.load_balancer);
             self.apply_action(op, state, action).await?;
-            // What was not the Service's before may be by now, and its members were not read.
-            state.children_known &= !was_retained;
             self.wait_until_active(op, input, state).await?;
         }
         Err(CloudError::transient(format!(
@@ -421,34 +424,11 @@ impl LoadBalancerReconciler {
             let message = format!("load balancer {} does not exist", input.desired.name);
             return Err(CloudError::new(ErrorKind::NotFound, message).into());
         }
-        check_use(input, state, PlanScope::Members)?;
+        self.check_use(input, state, PlanScope::Members)?;
         self.wait_until_active(op, input, state).await?;
         self.apply_plan(op, input, state, PlanScope::Members)
             .await?;
         self.admit_existing_ports(op, input, state).await
-    }
-}
-
-/// Checks that the Service may use the load balancer that was found for it, if one was. If it is not
-/// the one that the Service adopts, only its members are changed.
-fn check_use(
-    input: &ReconcileInput<'_>,
-    state: &LoadBalancerSyncState,
-    scope: PlanScope,
-) -> Result<(), CloudError> {
-    let desired = input.desired;
-    if scope == PlanScope::All
-        && let Some(observed) = &state.observed
-        && let Some(adopted) = desired.adopted.as_deref()
-        && *adopted != *observed.load_balancer.id
-    {
-        return Err(retention::has_another(adopted, &observed.load_balancer.id));
-    }
-    match &state.observed {
-        Some(observed) => {
-            retention::check_use(&observed.load_balancer, &desired.name, desired.adopted.as_deref())
-        }
-        None => Ok(()),
     }
 }
 

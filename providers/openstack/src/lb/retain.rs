@@ -1,15 +1,18 @@
 //! Lets go of the load balancer of a Service, instead of deleting it.
 
-use ccm_core::provider::{CloudError, ErrorKind, Op, Progress, RetainOutcome};
+use ccm_core::provider::{CloudError, ErrorKind, EventType, Op, Progress, RetainOutcome};
 use openstack_api::octavia::ProvisioningStatus;
 
 use super::{
-    delete::{DeleteInput, may_be_of_namesake, report_foreign},
-    model::ServiceKey,
-    names, observe,
+    delete::{DeleteInput, is_namesakes, may_be_of_namesake},
+    names,
+    observe::{self, LoadBalancerQuery},
     observed::ObservedLoadBalancer,
-    ownership::service_ownership,
-    plan::retention::{self, RetainInput, plan_retain},
+    ownership::{ServiceOwnership, service_ownership},
+    plan::{
+        PlannedAction,
+        retention::{self, RetainInput, plan_retain, plan_return},
+    },
     reconcile::{LoadBalancerReconciler, ReconcileStop},
     sync_state::LoadBalancerSyncState,
 };
@@ -58,64 +61,175 @@ impl LoadBalancerReconciler {
     ) -> Result<RetainOutcome, ReconcileStop> {
         // First, find the load balancer, and wait until Octavia accepts a change of it.
         let Some(load_balancer) = self.find_to_retain(op, input).await? else {
-            return Ok(RetainOutcome::NothingToRetain);
+            let ServiceNames { name, uid } = self.names_of(input);
+            let reason = format!(
+                "no load balancer is the Service's by its ID, its name {name} or its tag {uid}"
+            );
+            return Ok(RetainOutcome::NothingToRetain { reason: reason.into() });
         };
-        let id = load_balancer.id.clone();
-        let status = &load_balancer.provisioning_status;
-        if *status == ProvisioningStatus::PendingDelete {
-            let message = format!("load balancer {id} is being deleted already");
-            return Err(CloudError::new(ErrorKind::Conflict, message).into());
-        }
-        if status.is_pending() {
-            let reason = format!("load balancer {id} is {status}");
+        if load_balancer.provisioning_status.is_pending() {
+            let LoadBalancer { id, provisioning_status, .. } = &load_balancer;
+            let reason = format!("load balancer {id} is {provisioning_status}");
             return Err(self.stop_as_pending(op, state, &reason));
         }
         // Next, see whether it has the mark. An earlier call may have set it.
         if retention::is_retained(&load_balancer) {
-            if retention::former_uid(&load_balancer) == Some(&*input.owner.uid) {
-                return Ok(self.describe_retained(op, input, &load_balancer).await?);
+            if retention::is_adopted_by(&load_balancer, &input.owner.uid) {
+                return Err(self.give_back(op, input, state, load_balancer).await);
             }
-            report_foreign(op, &id);
-            return Ok(RetainOutcome::NothingToRetain);
+            return Ok(self.describe_retained(op, input, &load_balancer).await?);
         }
         // Then set it. The next call sees whether Octavia has done so.
-        let ownership = service_ownership(&self.cluster, input.owner, false, &load_balancer);
+        let ownership = self.ownership_to_retain(input, &load_balancer);
         let action = plan_retain(&RetainInput {
             load_balancer: &load_balancer,
             ownership: &ownership,
             uid: &input.owner.uid,
             is_proven: !may_be_of_namesake(input, &load_balancer, &ownership, state),
-            has_other_services: self.has_other_services(op, &ownership, &id).await?,
+            has_other_services: self
+                .has_other_services(op, &ownership, &load_balancer.id)
+                .await?,
             tags: self.features.tags,
         })?;
-        if *status == ProvisioningStatus::Error {
-            let message = format!(
-                "load balancer {id} cannot be marked, because it is in error; fail it over, or decide in the cloud what \
-                 becomes of it"
-            );
-            return Err(CloudError::new(ErrorKind::Conflict, message).into());
-        }
-        state.observed = Some(ObservedLoadBalancer::new(load_balancer));
-        self.apply_action(op, state, &action).await?;
-        Err(self.stop_as_pending(op, state, &format!("load balancer {id} is being marked")))
+        Err(self.mark(op, state, load_balancer, &action).await)
     }
 
-    /// Finds the load balancer of a Service, or else the one that an earlier call marked, which has
-    /// another name since.
+    /// Gives up an adoption that has begun, because its Service goes. The load balancer is kept.
+    pub(super) async fn give_back(
+        &self,
+        op: &Op,
+        input: &DeleteInput<'_>,
+        state: &mut LoadBalancerSyncState,
+        load_balancer: LoadBalancer,
+    ) -> ReconcileStop {
+        let ServiceNames { name, .. } = self.names_of(input);
+        let action = plan_return(&load_balancer, &name, &input.owner.uid);
+        self.mark(op, state, load_balancer, &action).await
+    }
+
+    /// Sends the update after which a load balancer belongs to nobody. The next call sees whether
+    /// Octavia has done it.
+    async fn mark(
+        &self,
+        op: &Op,
+        state: &mut LoadBalancerSyncState,
+        load_balancer: LoadBalancer,
+        action: &PlannedAction,
+    ) -> ReconcileStop {
+        let id = load_balancer.id.clone();
+        match &load_balancer.provisioning_status {
+            ProvisioningStatus::Active => {}
+            ProvisioningStatus::Error => {
+                let message = format!(
+                    "load balancer {id} cannot be marked as kept, because it is in error; fail it over, or decide in \
+                     the cloud what becomes of it"
+                );
+                return CloudError::new(ErrorKind::Conflict, message).into();
+            }
+            busy => {
+                let reason = format!("load balancer {id} is {busy}");
+                return self.stop_as_pending(op, state, &reason);
+            }
+        }
+        state.observed = Some(ObservedLoadBalancer::new(load_balancer));
+        match self.apply_action(op, state, action).await {
+            Ok(()) => self.stop_as_pending(
+                op,
+                state,
+                &format!("load balancer {id} is being marked as kept"),
+            ),
+            Err(stop) => stop,
+        }
+    }
+
+    /// Finds the load balancer of a Service: by its ID, its name, or the mark that an earlier call set.
+    /// Returns `None` if it is certain that none is the Service's.
     async fn find_to_retain(
         &self,
         op: &Op,
         input: &DeleteInput<'_>,
     ) -> Result<Option<LoadBalancer>, ReconcileStop> {
-        if let Some(found) = self.find_for_deletion(op, input).await? {
-            return Ok(Some(found));
+        let api = self.api(op);
+        let by_id = LoadBalancerQuery {
+            served: true,
+            adopted: None,
+            ..LoadBalancerQuery::for_service(&self.cluster, input.owner, input.service)
+        };
+        let by_name = LoadBalancerQuery { id: None, ..by_id.clone() };
+        // What the ID leads to may belong to another Service by now.
+        let queries = [by_id.id.is_some().then_some(by_id.clone()), Some(by_name)];
+        for query in queries.into_iter().flatten() {
+            if let Some(found) = observe::find_load_balancer(api, &query).await?
+                && self.may_be_of_service(op, input, &found).await?
+            {
+                return Ok(Some(found));
+            }
         }
-        let ServiceKey { namespace, name, uid } = input.owner;
-        let own = names::load_balancer(&self.cluster, namespace, name);
-        let marked = observe::find_by_name(self.api(op), &retention::retained_name(&own)).await?;
-        Ok(marked
+        let uid = &input.owner.uid;
+        for tag in [retention::adopter_uid_tag(uid), retention::former_uid_tag(uid)] {
+            if let Some(found) = self.find_newest_by_tag(op, &tag).await? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns true unless it is certain that a load balancer is not a Service's any more: another Service
+    /// let go of it, or has adopted it and does not share it with this one.
+    async fn may_be_of_service(
+        &self,
+        op: &Op,
+        input: &DeleteInput<'_>,
+        load_balancer: &LoadBalancer,
+    ) -> Result<bool, OpenStackError> {
+        let uid = &input.owner.uid;
+        if retention::is_retained(load_balancer) {
+            return Ok(retention::is_retained_by(load_balancer, uid)
+                || retention::is_adopted_by(load_balancer, uid));
+        }
+        if !retention::is_adopted_by_other(load_balancer, uid) {
+            return Ok(true);
+        }
+        let ownership = self.ownership_to_retain(input, load_balancer);
+        if is_namesakes(input, &ownership, load_balancer) {
+            return Ok(false);
+        }
+        let listeners = self.api(op).listeners(&load_balancer.id).await?;
+        let is_shared = load_balancer
+            .tags
+            .iter()
+            .any(|tag| ownership.is_own_tag(tag));
+        Ok(is_shared
+            || listeners
+                .iter()
+                .any(|listener| ownership.owns_listener(listener)))
+    }
+
+    /// Determines the relation of a Service to a load balancer. After a rename of the cluster it may
+    /// still have its former name.
+    fn ownership_to_retain(
+        &self,
+        input: &DeleteInput<'_>,
+        load_balancer: &LoadBalancer,
+    ) -> ServiceOwnership {
+        let shows_address = observe::shows_address(input.service);
+        service_ownership(&self.cluster, input.owner, shows_address, load_balancer)
+    }
+
+    /// Finds the load balancer with a tag that contains the UID of a Service; `None` if Octavia has no
+    /// tags. A Service may have let go of several. Then it is the newest.
+    pub(super) async fn find_newest_by_tag(
+        &self,
+        op: &Op,
+        tag: &str,
+    ) -> Result<Option<LoadBalancer>, OpenStackError> {
+        if !self.features.tags {
+            return Ok(None);
+        }
+        let found = observe::find_by_tag(self.api(op), tag).await?;
+        Ok(found
             .into_iter()
-            .find(|found| retention::former_uid(found) == Some(&**uid)))
+            .max_by(|a, b| a.created_at.cmp(&b.created_at)))
     }
 
     /// Says what stays.
@@ -146,16 +260,29 @@ impl LoadBalancerReconciler {
         Ok(RetainOutcome::Retained { id: id.as_str().into(), kept: kept.join(", ").into() })
     }
 
-    /// Returns true if a load balancer that a Service let go still needs the Service's security
-    /// group. Any that cannot be read may.
+    /// Returns true if a load balancer that a Service let go still needs the Service's security group.
     pub(super) async fn is_group_of_retained(
         &self,
         op: &Op,
         uid: &str,
     ) -> Result<bool, OpenStackError> {
-        let load_balancers = self.api(op).all_load_balancers().await?.complete()?;
-        Ok(load_balancers
-            .iter()
-            .any(|load_balancer| retention::former_uid(load_balancer) == Some(uid)))
+        let found = self
+            .find_newest_by_tag(op, &retention::former_uid_tag(uid))
+            .await?;
+        Ok(found.is_some_and(|load_balancer| retention::is_retained_by(&load_balancer, uid)))
     }
+
+    fn names_of(&self, input: &DeleteInput<'_>) -> ServiceNames {
+        let owner = input.owner;
+        ServiceNames {
+            name: names::load_balancer(&self.cluster, &owner.namespace, &owner.name),
+            uid: retention::former_uid_tag(&owner.uid),
+        }
+    }
+}
+
+/// The name and the tag by which the load balancer of a Service is found.
+struct ServiceNames {
+    name: Box<str>,
+    uid: String,
 }

@@ -46,15 +46,16 @@ pub(super) struct Wire {
     cloud: Arc<InProcess>,
     pub(super) log: Mutex<Vec<String>>,
     spoil: Mutex<Option<Spoil>>,
-    death: Mutex<Option<Death>>,
+    stop: Mutex<Option<Stop>>,
+    resumed: tokio::sync::Notify,
 }
 
-/// The request at which the process dies.
+/// The request at which the process dies, or waits until it is resumed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Death {
+pub(super) struct Stop {
     /// Number of requests before it.
     pub(super) after: usize,
-    /// True if the cloud gets it.
+    /// True if the cloud gets it before.
     pub(super) sent: bool,
 }
 
@@ -65,7 +66,8 @@ impl Wire {
             cloud,
             log: Mutex::default(),
             spoil: Mutex::default(),
-            death: Mutex::default(),
+            stop: Mutex::default(),
+            resumed: tokio::sync::Notify::new(),
         })
     }
 
@@ -74,17 +76,22 @@ impl Wire {
         *self.spoil.lock() = Some(Box::new(spoil));
     }
 
-    /// Lets the process die at a request: it never ends.
-    pub(super) fn die_at(&self, death: Death) {
-        *self.death.lock() = Some(death);
+    /// Stops the process at a request, which never ends unless it is resumed.
+    pub(super) fn stop_at(&self, stop: Stop) {
+        *self.stop.lock() = Some(stop);
     }
 
-    /// Counts a request down, and returns the death that is due at it.
-    fn death_at_this(&self) -> Option<Death> {
-        let mut death = self.death.lock();
-        let due = death.take_if(|death| death.after == 0);
-        if let Some(death) = &mut *death {
-            death.after -= 1;
+    /// Lets a stopped process continue.
+    pub(super) fn resume(&self) {
+        self.resumed.notify_one();
+    }
+
+    /// Counts a request down, and returns the stop that is due at it.
+    fn stop_at_this(&self) -> Option<Stop> {
+        let mut stop = self.stop.lock();
+        let due = stop.take_if(|stop| stop.after == 0);
+        if let Some(stop) = &mut *stop {
+            stop.after -= 1;
         }
         due
     }
@@ -117,12 +124,14 @@ impl Transport for Wire {
                 .lock()
                 .push(format!("{} {}{query}", request.method(), request.uri().path()));
         }
-        let death = if is_token { None } else { self.death_at_this() };
-        if let Some(death) = death {
-            if death.sent {
-                self.cloud.send(request).await?;
+        let stop = if is_token { None } else { self.stop_at_this() };
+        if let Some(stop) = stop {
+            if stop.sent {
+                let response = self.cloud.send(request).await;
+                self.resumed.notified().await;
+                return response;
             }
-            return std::future::pending().await;
+            self.resumed.notified().await;
         }
         let target = request.uri().path_and_query().map(ToString::to_string);
         let mut response = self.cloud.send(request).await?;
@@ -242,6 +251,12 @@ impl Fixture {
 
     /// As [`restart`](Self::restart), as the process of another cluster in the same project.
     pub(super) async fn restart_in(self, cluster: &str) -> Self {
+        let (wire, balancers) = self.process_of(cluster).await;
+        Self { wire, balancers, events: Arc::default(), ..self }
+    }
+
+    /// Starts a process of a cluster in the same project.
+    pub(super) async fn process_of(&self, cluster: &str) -> (Arc<Wire>, LoadBalancers) {
         let wire = Wire::new(&self.local);
         let client = Client::connect(&in_process::settings(&self.local), wire.clone())
             .await
@@ -251,7 +266,7 @@ impl Fixture {
             .await
             .unwrap();
         wire.log.lock().clear();
-        Self { wire, balancers, events: Arc::default(), ..self }
+        (wire, balancers)
     }
 
     /// As [`restart`](Self::restart), with budgets.
@@ -333,11 +348,20 @@ impl Fixture {
         service: &ServiceView,
         times: usize,
     ) -> Result<ServiceView, String> {
+        self.try_settle_by(&self.balancers, service, times).await
+    }
+
+    /// As [`try_settle`](Self::try_settle), by another process.
+    pub(super) async fn try_settle_by(
+        &self,
+        balancers: &LoadBalancers,
+        service: &ServiceView,
+        times: usize,
+    ) -> Result<ServiceView, String> {
         let (mut waited, mut service, mut last) = (Duration::ZERO, service.clone(), String::new());
         for _ in 0..times {
             let op = self.op().with_pending_for(waited);
-            let outcome = self
-                .balancers
+            let outcome = balancers
                 .ensure(&op, &self.spec(&service), ReadMode::Fresh)
                 .await;
             last = format!("{outcome:?}");

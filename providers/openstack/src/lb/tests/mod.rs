@@ -1,5 +1,6 @@
 //! Load balancers on the local cloud, in process and in virtual time.
 
+mod adopt;
 mod behaviour;
 mod counts;
 mod extras;
