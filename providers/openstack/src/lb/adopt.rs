@@ -8,7 +8,7 @@ use super::{
     reconcile::{LoadBalancerReconciler, PlanScope, ReconcileStop},
     reconcile_input::ReconcileInput,
     security_groups::SecurityGroupTask,
-    sync_state::LoadBalancerSyncState,
+    sync_state::{LoadBalancerSyncState, changed_meanwhile},
 };
 use crate::api::octavia::LoadBalancer;
 
@@ -110,7 +110,8 @@ impl LoadBalancerReconciler {
         }
         // Then admit it to the nodes.
         if let Some(group) = &input.desired.security_group {
-            let task = SecurityGroupTask::new(group, input, state.require_observed()?)?;
+            let observed = state.observed.as_ref().ok_or_else(changed_meanwhile)?;
+            let task = SecurityGroupTask::new(group, input, observed)?;
             self.ensure_rules(op, task, &mut state.security_group)
                 .await?;
         }

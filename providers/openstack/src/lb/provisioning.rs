@@ -9,8 +9,11 @@ use tokio::time::Instant;
 
 use super::{
     floating_ip_sync, observe,
-    plan::recovery::{
-        FailoverInput, KeepReason, Recovery, RecoveryInput, plan_failover, plan_recovery,
+    plan::{
+        recovery::{
+            FailoverInput, KeepReason, Recovery, RecoveryInput, plan_failover, plan_recovery,
+        },
+        retention,
     },
     reconcile::{LoadBalancerReconciler, ReconcileStop},
     reconcile_input::ReconcileInput,

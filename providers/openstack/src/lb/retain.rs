@@ -1,6 +1,8 @@
 //! Lets go of the load balancer of a Service, instead of deleting it.
 
-use ccm_core::provider::{CloudError, ErrorKind, EventType, Op, Progress, RetainOutcome};
+use std::net::IpAddr;
+
+use ccm_core::provider::{CloudError, ErrorKind, Op, Progress, RetainOutcome};
 use openstack_api::octavia::ProvisioningStatus;
 
 use super::{
@@ -80,7 +82,7 @@ impl LoadBalancerReconciler {
             return Ok(self.describe_retained(op, input, &load_balancer).await?);
         }
         // Then set it. The next call sees whether Octavia has done so.
-        let ownership = self.ownership_to_retain(input, &load_balancer);
+        let ownership = self.ownership_to_retain(op, input, &load_balancer).await?;
         let action = plan_retain(&RetainInput {
             load_balancer: &load_balancer,
             ownership: &ownership,
@@ -190,7 +192,7 @@ impl LoadBalancerReconciler {
         if !retention::is_adopted_by_other(load_balancer, uid) {
             return Ok(true);
         }
-        let ownership = self.ownership_to_retain(input, load_balancer);
+        let ownership = self.ownership_to_retain(op, input, load_balancer).await?;
         if is_namesakes(input, &ownership, load_balancer) {
             return Ok(false);
         }
@@ -206,14 +208,34 @@ impl LoadBalancerReconciler {
     }
 
     /// Determines the relation of a Service to a load balancer. After a rename of the cluster it may
-    /// still have its former name.
-    fn ownership_to_retain(
+    /// still have its former name. Then the Service must show its address, which no other Service does.
+    async fn ownership_to_retain(
         &self,
+        op: &Op,
         input: &DeleteInput<'_>,
         load_balancer: &LoadBalancer,
-    ) -> ServiceOwnership {
-        let shows_address = observe::shows_address(input.service);
-        service_ownership(&self.cluster, input.owner, shows_address, load_balancer)
+    ) -> Result<ServiceOwnership, OpenStackError> {
+        let ownership = |shows_address| {
+            service_ownership(&self.cluster, input.owner, shows_address, load_balancer)
+        };
+        if ownership(false) == ownership(true) {
+            return Ok(ownership(false));
+        }
+        let shown = observe::shown_addresses(input.service);
+        let mut addresses: Vec<IpAddr> = Vec::new();
+        let vip = load_balancer.vip_address.as_deref();
+        if let Some(vip) = vip.and_then(|text| text.parse::<IpAddr>().ok()) {
+            addresses.push(vip);
+        }
+        if let Some(port) = &load_balancer.vip_port_id {
+            let floating_ips = self.api(op).floating_ips(&[("port_id", port)]).await?;
+            addresses.extend(
+                floating_ips
+                    .iter()
+                    .filter_map(|found| found.floating_ip_address),
+            );
+        }
+        Ok(ownership(addresses.iter().any(|address| shown.contains(address))))
     }
 
     /// Finds the load balancer with a tag that contains the UID of a Service; `None` if Octavia has no

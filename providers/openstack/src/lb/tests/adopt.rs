@@ -152,7 +152,8 @@ async fn it_waits_for_nodes() {
     // Nor are the backends taken away if the nodes go while it is adopted.
     rig.nodes = nodes;
     rig.wire.stop_at(Stop { after: 25, sent: true });
-    let adoption = tokio::time::timeout(LONG, rig.try_settle(&adopter(&id), 120));
+    let shop = adopter(&id);
+    let adoption = tokio::time::timeout(LONG, rig.try_settle(&shop, 120));
     assert!(adoption.await.is_err());
     assert!(is_marked(&rig) && rig.the_lb().name.contains("shop"));
     let mut rig = rig.restart_in("c2").await;
@@ -396,6 +397,27 @@ async fn a_death_anywhere_during_an_adoption_is_made_up_for() {
     assert!(deaths >= 40, "{deaths} requests were walked through");
 }
 
+/// At every request, the cloud answers with an error once, whether it did what was asked or not.
+#[tokio::test(start_paused = true)]
+async fn an_error_anywhere_during_an_adoption_is_made_up_for() {
+    let mut errors = 0;
+    'requests: for after in 0.. {
+        for sent in [false, true] {
+            let (rig, web, id) = let_go(true).await;
+            let rig = other_cluster(rig).await;
+            rig.wire.fail_at(Stop { after, sent });
+            let shop = rig.settle(&adopter(&id)).await;
+            if !rig.wire.has_failed() {
+                break 'requests;
+            }
+            errors += 1;
+            assert_eq!((shown(&shop), rig.lbs().len()), (shown(&web), 1), "{after} {sent}");
+            assert_adopted(&rig, &shop).await;
+        }
+    }
+    assert!(errors >= 40, "{errors} requests were walked through");
+}
+
 fn adopter_in_c3(id: &str) -> ServiceView {
     ServiceView { uid: "uid-third".into(), ..adopter(id) }
 }
@@ -405,7 +427,8 @@ async fn stopped_at(stop: Stop) -> Option<(Fixture, ServiceView, String)> {
     let (rig, web, id) = let_go(true).await;
     let rig = other_cluster(rig).await;
     rig.wire.stop_at(stop);
-    let adoption = tokio::time::timeout(LONG, rig.try_settle(&adopter(&id), 120));
+    let shop = adopter(&id);
+    let adoption = tokio::time::timeout(LONG, rig.try_settle(&shop, 120));
     let died = adoption.await.is_err();
     died.then_some((rig, web, id))
 }

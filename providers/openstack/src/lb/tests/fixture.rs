@@ -12,7 +12,7 @@ use ccm_core::{
     },
     write_gate::WriteGate,
 };
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use openstack_local::api::neutron::{
     FixedIpRequest, FloatingIp, GatewayRequest, NetworkCreate, Port, PortCreate, RouterCreate,
     SecurityGroupRule, SubnetCreate,
@@ -47,10 +47,11 @@ pub(super) struct Wire {
     pub(super) log: Mutex<Vec<String>>,
     spoil: Mutex<Option<Spoil>>,
     stop: Mutex<Option<Stop>>,
+    failure: Mutex<Option<Stop>>,
     resumed: tokio::sync::Notify,
 }
 
-/// The request at which the process dies, or waits until it is resumed.
+/// The request at which the process dies or waits until it is resumed, or which fails.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stop {
     /// Number of requests before it.
@@ -67,6 +68,7 @@ impl Wire {
             log: Mutex::default(),
             spoil: Mutex::default(),
             stop: Mutex::default(),
+            failure: Mutex::default(),
             resumed: tokio::sync::Notify::new(),
         })
     }
@@ -86,14 +88,14 @@ impl Wire {
         self.resumed.notify_one();
     }
 
-    /// Counts a request down, and returns the stop that is due at it.
-    fn stop_at_this(&self) -> Option<Stop> {
-        let mut stop = self.stop.lock();
-        let due = stop.take_if(|stop| stop.after == 0);
-        if let Some(stop) = &mut *stop {
-            stop.after -= 1;
-        }
-        due
+    /// Lets the cloud answer a request with an error.
+    pub(super) fn fail_at(&self, stop: Stop) {
+        *self.failure.lock() = Some(stop);
+    }
+
+    /// Returns true if the request came that was to fail.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failure.lock().is_none()
     }
 
     fn spoilt(&self, target: &str, body: &Bytes) -> Option<Bytes> {
@@ -110,6 +112,16 @@ impl Wire {
     }
 }
 
+/// Counts a request down, and returns what is due at it.
+fn due(stop: &Mutex<Option<Stop>>) -> Option<Stop> {
+    let mut stop = stop.lock();
+    let due = stop.take_if(|stop| stop.after == 0);
+    if let Some(stop) = &mut *stop {
+        stop.after -= 1;
+    }
+    due
+}
+
 #[async_trait]
 impl Transport for Wire {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
@@ -124,8 +136,15 @@ impl Transport for Wire {
                 .lock()
                 .push(format!("{} {}{query}", request.method(), request.uri().path()));
         }
-        let stop = if is_token { None } else { self.stop_at_this() };
-        if let Some(stop) = stop {
+        if !is_token && let Some(failure) = due(&self.failure) {
+            if failure.sent {
+                self.cloud.send(request).await?;
+            }
+            let mut response = Response::new(Bytes::new());
+            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            return Ok(response);
+        }
+        if !is_token && let Some(stop) = due(&self.stop) {
             if stop.sent {
                 let response = self.cloud.send(request).await;
                 self.resumed.notified().await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ccm_core::{
     k8s::{
-        ServiceView,
+        LbStatus, ServiceView,
         well_known::{ANNOTATION_ADOPT, ANNOTATION_RETAIN},
     },
     provider::{ErrorKind, Inventory as _, ReadMode, RetainOutcome},
@@ -284,6 +284,16 @@ async fn without_tags_it_is_neither_let_go_nor_adopted() {
 async fn after_a_rename_of_the_cluster_it_is_let_go_all_the_same() {
     let (rig, web) = served(false).await;
     let rig = rig.restart_in("renamed").await;
+    // A Service with another address may name it, too.
+    let mut other = web.clone();
+    other.status = LbStatus::of_addresses(["192.0.2.1".parse().unwrap()]);
+    other
+        .annotations
+        .retain(|key, _| !key.contains("load-balancer-address"));
+    let before = rig.everything();
+    let error = rig.retain(&other).await.unwrap_err();
+    assert!(error.to_string().contains("not created for this Service"), "{error}");
+    assert_eq!(rig.everything(), before);
     assert!(matches!(rig.retain(&web).await.unwrap(), RetainOutcome::Retained { .. }));
     let lb = rig.the_lb();
     assert_eq!(lb.name, "retained_kube_service_renamed_ns_web");
@@ -322,6 +332,34 @@ async fn a_death_anywhere_while_it_is_let_go_leaves_it_whole() {
         }
     }
     assert!((8..60).contains(&deaths), "{deaths} requests were walked through");
+}
+
+/// At every request, the cloud answers with an error once, whether it did what was asked or not.
+#[tokio::test(start_paused = true)]
+async fn an_error_anywhere_while_it_is_let_go_is_made_up_for() {
+    let mut errors = 0;
+    'requests: for after in 0.. {
+        for sent in [false, true] {
+            let (rig, web) = served(true).await;
+            let before = rest(&rig);
+            rig.wire.fail_at(Stop { after, sent });
+            let mut outcome = rig.retain(&web).await;
+            if !rig.wire.has_failed() {
+                break 'requests;
+            }
+            errors += 1;
+            if outcome.is_err() {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                outcome = rig.retain(&web).await;
+            }
+            assert!(
+                matches!(outcome, Ok(RetainOutcome::Retained { .. })),
+                "{after} {sent}: {outcome:?}"
+            );
+            assert_eq!(rest(&rig), before, "{after} {sent}");
+        }
+    }
+    assert!(errors >= 8, "{errors} requests were walked through");
 }
 
 #[tokio::test(start_paused = true)]
