@@ -203,7 +203,7 @@ fn leftover_objects(
         .cloud
         .load_balancers()
         .into_iter()
-        .find(|balancer| !wanted(&balancer.uid))
+        .find(|balancer| !balancer.retained && !wanted(&balancer.uid))
     {
         return Some(format!(
             "load balancer {} of Service {} is there and nobody asks for it",

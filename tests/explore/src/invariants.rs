@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use ccm_core::k8s::well_known;
 use ccm_mock::{
     MockCloud,
     cloud::{LoadBalancer, LoadBalancerState, PowerState, Route},
@@ -178,7 +179,7 @@ impl InvariantChecker {
         self.cloud
             .load_balancers()
             .into_iter()
-            .find(|balancer| balancer.uid == uid)
+            .find(|balancer| balancer.uid == uid && !balancer.retained)
     }
 
     fn check_services(&self, who: Cause<'_>) {
@@ -392,7 +393,13 @@ impl InvariantChecker {
         let now: BTreeMap<_, _> = serving.map(|b| (b.id.clone(), b)).collect();
         let mut before = std::mem::take(&mut self.state.lock().balancers);
         for (id, gone) in before.iter().filter(|(id, _)| !now.contains_key(*id)) {
-            let LoadBalancer { service, uid, .. } = &gone.object;
+            let LoadBalancer { service, uid, retained, .. } = &gone.object;
+            let asks_to_keep = self.service(service).is_some_and(|service| {
+                service["metadata"]["annotations"][well_known::ANNOTATION_RETAIN] == "true"
+            });
+            if *retained || asks_to_keep {
+                self.report(who, &format!("load balancer {id} was deleted, which is to be kept"));
+            }
             if self
                 .service(service)
                 .is_some_and(|s| text(&s["metadata"]["uid"]) == uid && wants_balancer(&s))

@@ -2,7 +2,7 @@
 
 use ccm_core::{
     k8s::ServiceView,
-    provider::{CloudError, EventType, Op, Progress},
+    provider::{CloudError, EventType, Op, Progress, adopted_id},
 };
 use jiff::{SignedDuration, Timestamp};
 use openstack_api::octavia::ProvisioningStatus;
@@ -15,7 +15,7 @@ use super::{
     ownership::{
         ServiceOwnership, created_at, is_made_for_services, parse_time, service_ownership,
     },
-    plan,
+    plan::{self, retention},
     reconcile::{LoadBalancerReconciler, ReconcileStop},
     sync_state::LoadBalancerSyncState,
 };
@@ -81,6 +81,15 @@ impl LoadBalancerReconciler {
             self.wait_until_deleted(op, input, state, &id).await?;
         } else {
             match self.find_for_deletion(op, input).await? {
+                // It belongs to nobody, and needs everything that exists. An adoption by this
+                // Service is given up.
+                Some(load_balancer) if retention::is_retained(&load_balancer) => {
+                    if retention::is_adopted_by(&load_balancer, &owner.uid) {
+                        return Err(self.give_back(op, input, state, load_balancer).await);
+                    }
+                    report_foreign(op, &load_balancer.id);
+                    return Ok(());
+                }
                 Some(load_balancer) => {
                     had_load_balancer = self
                         .delete_from_load_balancer(op, input, state, load_balancer)
@@ -90,6 +99,12 @@ impl LoadBalancerReconciler {
             }
         }
         let group = names::security_group(&owner.uid, &owner.namespace, &owner.name);
+        // It may be in use by a load balancer that this Service let go.
+        if self.security_groups.may_exist(api, &group).await?
+            && self.is_group_of_retained(op, &owner.uid).await?
+        {
+            return Ok(());
+        }
         match self
             .security_groups
             .remove(api, &group, |group| had_load_balancer || self.may_be_own_group(group))
@@ -134,10 +149,19 @@ impl LoadBalancerReconciler {
         // For a Service that was served, an ID that does not exist any more is no error.
         let query = LoadBalancerQuery {
             served: true,
+            adopted: None,
             is_deletion: true,
             ..LoadBalancerQuery::for_service(&self.cluster, input.owner, input.service)
         };
-        Ok(observe::find_load_balancer(self.api(op), &query).await?)
+        if let Some(found) = observe::find_load_balancer(self.api(op), &query).await? {
+            return Ok(Some(found));
+        }
+        // One that the Service was adopting, or has adopted, under a former name of the cluster.
+        if adopted_id(input.service).is_none() {
+            return Ok(None);
+        }
+        let tag = retention::adopter_uid_tag(&input.owner.uid);
+        Ok(self.find_newest_by_tag(op, &tag).await?)
     }
 
     /// Deletes this Service's part of a load balancer, which may be all of it. Returns false if the
@@ -155,7 +179,7 @@ impl LoadBalancerReconciler {
         // look like that, because the first sync has renamed and tagged them.
         let ownership = service_ownership(&self.cluster, input.owner, false, &load_balancer);
         let is_proven = !may_be_of_namesake(input, &load_balancer, &ownership, state);
-        if let Some(reason) = self.reason_to_leave(&ownership, &load_balancer, is_proven) {
+        if let Some(reason) = self.reason_to_leave(input, &ownership, &load_balancer, is_proven) {
             let note = format!("load balancer {id} {reason} and is not deleted");
             op.event(EventType::Warning, "LoadBalancerOfOtherCluster", &note);
             return Ok(false);
@@ -179,6 +203,7 @@ impl LoadBalancerReconciler {
         }
         // Delete it as a whole if nobody else uses it.
         let may_delete_all = is_proven
+            && !retention::is_adopted_by_other(&load_balancer, &input.owner.uid)
             && is_made_for_services(&load_balancer, input.owner)
             && ownership
                 .other_service_tags(&load_balancer)
@@ -205,10 +230,14 @@ impl LoadBalancerReconciler {
     /// listeners can be told apart.
     fn reason_to_leave(
         &self,
+        input: &DeleteInput<'_>,
         ownership: &ServiceOwnership,
         load_balancer: &LoadBalancer,
         is_proven: bool,
     ) -> Option<String> {
+        if is_namesakes(input, ownership, load_balancer) {
+            return Some("was adopted by another Service of this name".to_owned());
+        }
         let is_shared = ownership.other_service_tags(load_balancer).next().is_some();
         if !is_proven && ownership.owner && !is_shared {
             return Some(
@@ -422,7 +451,7 @@ fn report_kept_listeners(op: &Op, observed: &ObservedLoadBalancer, ownership: &S
 /// served by it. It may have been created for another Service of the same name in a cluster of the
 /// same name, or may be shared by that one. The annotations prove nothing, because they are part of
 /// a copy of the Service. A legacy name has the Service's UID.
-fn may_be_of_namesake(
+pub(super) fn may_be_of_namesake(
     input: &DeleteInput<'_>,
     load_balancer: &LoadBalancer,
     ownership: &ServiceOwnership,
@@ -430,12 +459,29 @@ fn may_be_of_namesake(
 ) -> bool {
     let has_legacy_name = ownership.owner && *load_balancer.name != *ownership.name;
     !has_legacy_name
+        && !retention::is_adopted_by(load_balancer, &input.owner.uid)
         && !observe::shows_address(input.service)
         && state.created_id.as_deref() != Some(&*load_balancer.id)
         && !is_created_since(created_at(load_balancer), input.service.created)
 }
 
+/// Returns true if another Service of the same name has adopted a load balancer.
+pub(super) fn is_namesakes(
+    input: &DeleteInput<'_>,
+    ownership: &ServiceOwnership,
+    load_balancer: &LoadBalancer,
+) -> bool {
+    *load_balancer.name == *ownership.name
+        && retention::is_adopted_by_other(load_balancer, &input.owner.uid)
+}
+
 /// Returns true if an object was created when the Service existed, as far as the clocks can tell.
 fn is_created_since(at: Option<Timestamp>, service_created: Timestamp) -> bool {
     at.is_some_and(|at| at.duration_since(service_created) >= -MAX_CLOCK_DIFFERENCE)
+}
+
+/// Reports that a deleted Service names a load balancer that another one let go.
+fn report_foreign(op: &Op, id: &str) {
+    let note = format!("load balancer {id} was let go by its Service and is not deleted");
+    op.event(EventType::Warning, "LoadBalancerRetained", &note);
 }

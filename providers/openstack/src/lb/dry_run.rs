@@ -9,10 +9,11 @@ use ccm_core::{
 use openstack_api::octavia::ProvisioningStatus;
 
 use super::{
+    adopt::reason_to_wait,
     floating_ip_sync::FloatingIpDiff,
     observed::ObservedLoadBalancer,
     outcome,
-    plan::{PlannedAction, recovery::Recovery},
+    plan::{PlannedAction, recovery::Recovery, retention},
     reconcile::{LoadBalancerReconciler, PlanScope, ReconcileStop, as_transient},
     reconcile_input::ReconcileInput,
     security_groups::SecurityGroupTask,
@@ -56,7 +57,8 @@ impl LoadBalancerReconciler {
     ) -> Result<Vec<PlannedChange>, ReconcileStop> {
         state.unfinished = false;
         state.last_applied = None;
-        self.observe(op, input, ReadMode::Fresh, state).await?;
+        self.observe(op, input, ReadMode::Fresh, PlanScope::All, state)
+            .await?;
         self.read_children(op, input, state).await?;
         let changes = self.diff_all(op, input, state).await?;
         if changes.is_empty() {
@@ -78,8 +80,11 @@ impl LoadBalancerReconciler {
             return Ok(vec![planned_change(operation, &input.desired.name, "there is none")]);
         };
         let actions = self.plan_actions(input, state, PlanScope::All)?;
-        let mut changes: Vec<_> = actions.iter().map(PlannedAction::describe).collect();
         let load_balancer = &observed.load_balancer;
+        if let Some(reason) = reason_to_wait(input, load_balancer) {
+            return Ok(vec![planned_change("wait", &load_balancer.id, &reason)]);
+        }
+        let mut changes: Vec<_> = actions.iter().map(PlannedAction::describe).collect();
         match &load_balancer.provisioning_status {
             ProvisioningStatus::Active => {}
             ProvisioningStatus::Error => {
@@ -109,6 +114,8 @@ impl LoadBalancerReconciler {
                 }
             }
         }
+        let completion = retention::plan_completion(load_balancer);
+        changes.extend(completion.iter().map(PlannedAction::describe));
         Ok(changes)
     }
 

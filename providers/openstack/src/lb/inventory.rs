@@ -2,7 +2,7 @@
 //! it was created for. Floating IPs are not listed, because one that a user wants to keep looks
 //! like an orphan.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use async_trait::async_trait;
 use ccm_core::provider::{CloudError, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress};
@@ -13,6 +13,7 @@ use super::{
     model::ServiceKey,
     names,
     ownership::{created_at, service_ownership},
+    plan::retention,
     sync_state::retry_delay,
 };
 use crate::api::{neutron::SecurityGroup, octavia::LoadBalancer};
@@ -32,7 +33,14 @@ impl Inventory for LoadBalancers {
     /// show the owner, and load balancers that several Services share.
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
         let api = self.reconciler.api(op);
-        let load_balancers = api.all_load_balancers().await?.rows;
+        let load_balancers = api.all_load_balancers().await?;
+        let is_complete = load_balancers.unreadable.is_empty();
+        let load_balancers = load_balancers.rows;
+        // The security groups of Services that let go of their load balancer are still needed.
+        let former_uids: BTreeSet<&str> = load_balancers
+            .iter()
+            .flat_map(retention::former_uids)
+            .collect();
         let mut owned = Vec::new();
         for load_balancer in &load_balancers {
             if let Some(owner) = self.load_balancer_owner(load_balancer) {
@@ -45,7 +53,10 @@ impl Inventory for LoadBalancers {
             }
         }
         for group in &api.all_groups(&[]).await?.rows {
-            if let Some(owner) = self.security_group_owner(group) {
+            if let Some(owner) = self.security_group_owner(group)
+                && is_complete
+                && !uid_of(&owner).is_some_and(|uid| former_uids.contains(uid))
+            {
                 owned.push(OwnedObject {
                     kind: Arc::from(SECURITY_GROUP),
                     id: group.id.as_str().into(),
@@ -70,6 +81,15 @@ impl Inventory for LoadBalancers {
                     return Ok(Progress::Done);
                 };
                 check_owner(object, self.security_group_owner(&found).as_ref())?;
+                if let Some(uid) = uid_of(&object.owner)
+                    && self.reconciler.is_group_of_retained(op, uid).await?
+                {
+                    let message = format!(
+                        "security group {} is needed by a load balancer that was let go",
+                        found.id
+                    );
+                    return Err(CloudError::new(ErrorKind::Conflict, message));
+                }
                 self.reconciler.security_groups.delete(api, &found).await
             }
             other => Err(CloudError::invalid_input(format!(
@@ -121,7 +141,7 @@ impl LoadBalancers {
 
     /// Returns the owner of a load balancer: the only Service in its tags, or else in its name.
     fn load_balancer_owner(&self, load_balancer: &LoadBalancer) -> Option<Owner> {
-        if !load_balancer.name.starts_with(names::PREFIX) {
+        if !load_balancer.name.starts_with(names::PREFIX) || retention::is_retained(load_balancer) {
             return None;
         }
         let mut tags = load_balancer
@@ -183,6 +203,13 @@ impl LoadBalancers {
             name: name.into(),
             uid: Some(uid.into()),
         })
+    }
+}
+
+fn uid_of(owner: &Owner) -> Option<&str> {
+    match owner {
+        Owner::Service { uid, .. } => uid.as_deref(),
+        _ => None,
     }
 }
 

@@ -5,6 +5,7 @@
 //! load balancer at a time. A sync may be interrupted at any point. The next one finds the objects
 //! again, because names do not change and tags are set from the start.
 
+mod adopt;
 pub mod annotations;
 mod api;
 mod apply;
@@ -30,6 +31,7 @@ pub(in crate::lb) mod query_strategy;
 mod read_state;
 mod reconcile;
 mod reconcile_input;
+mod retain;
 mod security_group_sync;
 pub mod security_groups;
 pub mod settings;
@@ -46,7 +48,7 @@ use ccm_core::{
     k8s::ServiceView,
     provider::{
         BackendKind, CloudError, Digest, LbOutcome, LbRef, LbSpec, LbSupport, Op, PlannedChange,
-        Progress, ReadMode, ServiceInterpretation, ServiceNotice,
+        Progress, ReadMode, RetainOutcome, ServiceInterpretation, ServiceNotice,
     },
 };
 
@@ -161,7 +163,7 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
             no_node_ports: false,
             load_balancer_ip: true,
             client_ip_affinity: true,
-            retain: false,
+            retain: true,
         }
     }
 
@@ -230,6 +232,19 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
             AnnotationReader::new(&service).boolean(&annotations::KEEP_FLOATING_IP, false);
         self.reconciler
             .delete(op, &DeleteInput { owner: &owner, service: &service, keep_floating_ip })
+            .await
+    }
+
+    /// Marks the load balancer with one update.
+    async fn retain(&self, op: &Op, lb: &LbRef) -> Result<RetainOutcome, CloudError> {
+        let owner = ServiceKey {
+            namespace: lb.namespace.clone(),
+            name: lb.name.clone(),
+            uid: lb.uid.clone(),
+        };
+        let service = lb.last_observed_service();
+        self.reconciler
+            .retain(op, &DeleteInput { owner: &owner, service: &service, keep_floating_ip: true })
             .await
     }
 

@@ -31,6 +31,8 @@ pub struct DesiredLoadBalancer {
     pub name: Box<str>,
     /// Description of the load balancer.
     pub description: Box<str>,
+    /// ID of the load balancer that the Service adopts.
+    pub adopted: Option<Box<str>>,
     /// Tags that the Service requests for its own load balancer, beside our own.
     pub tags: Vec<Box<str>>,
     /// Driver that the Service itself requests. A load balancer of another driver is rejected.

@@ -3,14 +3,14 @@
 use std::net::IpAddr;
 
 use ccm_core::{
-    k8s::ServiceView,
-    provider::{CloudError, ErrorKind, EventType},
+    k8s::{ServiceView, well_known::ANNOTATION_ADOPT},
+    provider::{CloudError, ErrorKind, EventType, adopted_id},
 };
 use openstack_api::octavia::ProvisioningStatus;
 use tokio::time::Instant;
 
 use super::{
-    annotations, api::Api, model::ServiceKey, names, ownership::ServiceOwnership,
+    annotations, api::Api, model::ServiceKey, names, ownership::ServiceOwnership, plan::retention,
     sync_state::LoadBalancerSyncState,
 };
 use crate::{
@@ -26,6 +26,8 @@ pub(super) struct LoadBalancerQuery<'a> {
     pub(super) service_key: &'a ServiceKey,
     /// ID in the Service's annotation.
     pub(super) id: Option<&'a str>,
+    /// ID of the load balancer that the Service adopts. A deletion looks for none.
+    pub(super) adopted: Option<&'a str>,
     /// True when the Service was served before. Then an ID that does not exist is no error.
     pub(super) served: bool,
     /// True when the Service is being deleted. Then an ID of another project is no error, and nothing
@@ -49,6 +51,7 @@ impl<'a> LoadBalancerQuery<'a> {
             cluster,
             service_key,
             id,
+            adopted: adopted_id(service),
             served: was_served(service),
             is_deletion: false,
         }
@@ -98,6 +101,9 @@ pub(super) async fn find_load_balancer(
     api: Api<'_>,
     query: &LoadBalancerQuery<'_>,
 ) -> Result<Option<LoadBalancer>, CloudError> {
+    if let Some(id) = query.adopted {
+        return find_adopted(api, query, id).await.map(Some);
+    }
     if let Some(id) = query.id {
         match api.load_balancer(id).await? {
             Some(found) if found.provisioning_status != ProvisioningStatus::Deleted => {
@@ -137,6 +143,35 @@ pub(super) async fn find_load_balancer(
     Ok(found.pop())
 }
 
+/// Finds the load balancer that a Service adopts. It is never created, and never taken while the
+/// Service has another one.
+async fn find_adopted(
+    api: Api<'_>,
+    query: &LoadBalancerQuery<'_>,
+    id: &str,
+) -> Result<LoadBalancer, CloudError> {
+    let found = api.load_balancer(id).await?;
+    let found = found.filter(|found| found.provisioning_status != ProvisioningStatus::Deleted);
+    let Some(found) = found else {
+        return Err(CloudError::invalid_input(format!(
+            "load balancer {id}, which the Service adopts, does not exist; remove the annotation {ANNOTATION_ADOPT} to get \
+             a new one"
+        )));
+    };
+    if !api.is_of_own_project(&found).await? {
+        return Err(other_project_error(&found));
+    }
+    let service = query.service_key;
+    let name = names::load_balancer(query.cluster, &service.namespace, &service.name);
+    if *found.name == *name {
+        return Ok(found);
+    }
+    match find_by_name(api, &name).await?.first() {
+        None => Ok(found),
+        Some(own) => Err(retention::has_another(id, &own.id)),
+    }
+}
+
 /// The error for a Service that names a load balancer of another project, as after a change of the
 /// credentials. A second load balancer would take the Service's address away.
 fn other_project_error(load_balancer: &LoadBalancer) -> CloudError {
@@ -164,14 +199,27 @@ fn report_other_project(api: Api<'_>, load_balancer: &LoadBalancer) {
 async fn find_by_name(api: Api<'_>, name: &str) -> Result<Vec<LoadBalancer>, OpenStackError> {
     let mut found = api.load_balancers(&[("name", name)]).await?;
     // An Octavia that does not support the filter would list everything.
+    found.retain(|load_balancer| load_balancer.name == name && !is_gone(load_balancer));
+    Ok(found)
+}
+
+/// Finds load balancers by a tag. Those that are being deleted are not found.
+pub(super) async fn find_by_tag(
+    api: Api<'_>,
+    tag: &str,
+) -> Result<Vec<LoadBalancer>, OpenStackError> {
+    let mut found = api.load_balancers(&[("tags", tag)]).await?;
     found.retain(|load_balancer| {
-        load_balancer.name == name
-            && !matches!(
-                load_balancer.provisioning_status,
-                ProvisioningStatus::Deleted | ProvisioningStatus::PendingDelete
-            )
+        load_balancer.tags.iter().any(|found| found == tag) && !is_gone(load_balancer)
     });
     Ok(found)
+}
+
+fn is_gone(load_balancer: &LoadBalancer) -> bool {
+    matches!(
+        load_balancer.provisioning_status,
+        ProvisioningStatus::Deleted | ProvisioningStatus::PendingDelete
+    )
 }
 
 /// Reads the children of a load balancer: all listeners and pools, but members and monitors only of

@@ -12,6 +12,7 @@ use super::{
     annotations::{self, Annotation},
     floating_ip_sync, observe,
     observed::{ObservedLoadBalancer, family_of},
+    plan::retention,
     reconcile_input::ReconcileInput,
     status,
     sync_state::LoadBalancerSyncState,
@@ -21,7 +22,7 @@ use super::{
 ///
 /// Before that, the Service gets no ID, and the load balancer is found by its name. Otherwise the
 /// next sync would take the ID for one that a user wrote, and fail if the load balancer does not
-/// exist.
+/// exist. Nor does it get the ID of one that it has not adopted completely.
 pub(super) fn build(
     input: &ReconcileInput<'_>,
     state: &LoadBalancerSyncState,
@@ -32,6 +33,7 @@ pub(super) fn build(
     let mut outcome = LbOutcome { status: None, annotations: BTreeMap::new(), result };
     if let Some(observed) = &state.observed
         && observed.load_balancer.provisioning_status != ProvisioningStatus::PendingCreate
+        && !retention::is_retained(&observed.load_balancer)
         && (published_address.is_some() || observe::was_served(service))
     {
         let id = &observed.load_balancer.id;

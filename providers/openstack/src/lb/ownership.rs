@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{model::ServiceKey, names};
+use super::{model::ServiceKey, names, plan::retention};
 use crate::api::octavia::{Listener, LoadBalancer};
 
 /// The relation of a Service to a load balancer: it owns the load balancer, shares it, or neither.
@@ -15,6 +15,8 @@ pub struct ServiceOwnership {
     pub name: Box<str>,
     /// Names from before the cluster was renamed, if the load balancer still has any of them.
     pub former_names: Option<FormerNames>,
+    /// While the Service adopts the load balancer: tags with the names of the Services that had it.
+    pub adopted_names: Vec<Box<str>>,
 }
 
 /// Names that were built with a former name of the cluster.
@@ -32,6 +34,9 @@ pub struct FormerNames {
 /// cluster was renamed, or the Service was copied from another cluster together with its
 /// annotations. `shows_address` tells the two apart. It is true when the Service's status shows an
 /// address, which a copy does not have.
+///
+/// A load balancer that was let go has no owner, and one that was adopted has only the Service with
+/// the UID in its tags, whatever their names are.
 pub fn service_ownership(
     cluster: &str,
     service: &ServiceKey,
@@ -39,17 +44,28 @@ pub fn service_ownership(
     load_balancer: &LoadBalancer,
 ) -> ServiceOwnership {
     let name = names::load_balancer(cluster, &service.namespace, &service.name);
-    if *load_balancer.name == *name || has_legacy_name(load_balancer, service) {
-        return ServiceOwnership { owner: true, name, former_names: None };
+    let mut ownership = ServiceOwnership {
+        owner: false,
+        name,
+        former_names: None,
+        adopted_names: Vec::new(),
+    };
+    if retention::is_retained(load_balancer)
+        || retention::is_adopted_by_other(load_balancer, &service.uid)
+    {
+        return ownership;
     }
-    let mut former_names = None;
-    if shows_address {
-        former_names = find_former_names(cluster, service, load_balancer);
+    if *load_balancer.name == *ownership.name || has_legacy_name(load_balancer, service) {
+        ownership.owner = true;
+        return ownership;
     }
-    let owner = former_names
-        .as_ref()
-        .is_some_and(|former| *former.name == *load_balancer.name);
-    ServiceOwnership { owner, name, former_names }
+    let is_adopter = retention::is_adopted_by(load_balancer, &service.uid);
+    if shows_address || is_adopter {
+        ownership.former_names = find_former_names(cluster, service, load_balancer);
+    }
+    let has_former_name = |former: &FormerNames| *former.name == *load_balancer.name;
+    ownership.owner = is_adopter || ownership.former_names.as_ref().is_some_and(has_former_name);
+    ownership
 }
 
 /// Returns true if a load balancer has the name that upstream gave to this Service's load balancer
@@ -77,6 +93,18 @@ fn find_former_names(
 }
 
 impl ServiceOwnership {
+    /// Returns the relation of a Service to a load balancer that was let go and that it adopts. It owns
+    /// the listeners that the former Services had. Those that people made have other tags.
+    #[must_use]
+    pub fn adopting(self, load_balancer: &LoadBalancer) -> Self {
+        Self {
+            owner: true,
+            former_names: None,
+            adopted_names: retention::former_name_tags(load_balancer),
+            ..self
+        }
+    }
+
     /// Returns true if a tag names this Service.
     pub fn is_own_tag(&self, tag: &str) -> bool {
         *tag == *self.name
@@ -84,6 +112,15 @@ impl ServiceOwnership {
                 .former_names
                 .as_ref()
                 .is_some_and(|former| *former.name == *tag)
+            || self.is_adopted_name(tag)
+    }
+
+    /// Returns true if a name is one of a Service that had the load balancer which this one adopts.
+    fn is_adopted_name(&self, name: &str) -> bool {
+        !self.adopted_names.is_empty()
+            && self
+                .adopted_names
+                .contains(&retention::former_name_tag(name))
     }
 
     /// Returns true if a listener belongs to this Service. Without tags it belongs to the owner of
@@ -118,9 +155,13 @@ impl ServiceOwnership {
         tags.filter(|tag| tag.starts_with(names::PREFIX) && !self.is_own_tag(tag))
     }
 
-    /// Returns the new name of an object with the cluster's former name in it, or `None` if the
-    /// object needs no new name.
+    /// Returns the new name of an object with the cluster's former name in it, or with the name of a
+    /// Service that had the load balancer, or `None` if the object needs no new name.
     pub fn new_name(&self, name: &str) -> Option<Box<str>> {
+        let owner_at = name.find(names::PREFIX).unwrap_or(name.len());
+        if self.is_adopted_name(&name[owner_at..]) && name[owner_at..] != *self.name {
+            return Some(names::truncate(&format!("{}{}", &name[..owner_at], self.name)));
+        }
         let former_cluster = &*self.former_names.as_ref()?.cluster;
         if names::cluster_of(name) != former_cluster {
             return None;
@@ -160,9 +201,7 @@ impl ServiceOwnership {
     /// name in them.
     pub fn with_own_tag(&self, tags: &[String]) -> Vec<String> {
         let mut tags = tags.to_vec();
-        if let Some(former) = &self.former_names {
-            tags.retain(|tag| **tag != *former.name);
-        }
+        tags.retain(|tag| **tag == *self.name || !self.is_own_tag(tag));
         let mut tags = self.rename_tags(&tags);
         if !tags.iter().any(|tag| **tag == *self.name) {
             tags.push(self.name.to_string());

@@ -9,8 +9,11 @@ use tokio::time::Instant;
 
 use super::{
     floating_ip_sync, observe,
-    plan::recovery::{
-        FailoverInput, KeepReason, Recovery, RecoveryInput, plan_failover, plan_recovery,
+    plan::{
+        recovery::{
+            FailoverInput, KeepReason, Recovery, RecoveryInput, plan_failover, plan_recovery,
+        },
+        retention,
     },
     reconcile::{LoadBalancerReconciler, ReconcileStop},
     reconcile_input::ReconcileInput,
@@ -169,7 +172,10 @@ impl LoadBalancerReconciler {
         let mut recovery_input = RecoveryInput {
             load_balancer,
             ownership: &self.service_ownership(input, load_balancer),
-            was_served: observe::was_served(input.service),
+            // One that is adopted, or was, served before, and is never replaced.
+            was_served: observe::was_served(input.service)
+                || input.desired.adopted.is_some()
+                || retention::adopter_uid(load_balancer).is_some(),
             description: &input.desired.description,
             tags: self.features.tags,
             service_created: input.service.created,

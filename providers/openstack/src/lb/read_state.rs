@@ -5,19 +5,22 @@ use ccm_core::provider::{Op, ReadMode};
 use super::{
     observe::{self, LoadBalancerQuery},
     plan::{ActionKind, PlannedAction},
-    reconcile::{LoadBalancerReconciler, ReconcileStop},
+    reconcile::{LoadBalancerReconciler, PlanScope, ReconcileStop},
     reconcile_input::ReconcileInput,
     sync_state::{AttachedFloatingIp, LoadBalancerSyncState, changed_meanwhile},
 };
 
 impl LoadBalancerReconciler {
     /// Reads the observed state, unless it is recent enough for `read_mode`: from the cloud, or
-    /// from a listing that many Services share, which shows all children but members.
+    /// from a listing that many Services share, which shows all children but members. A load balancer
+    /// that the Service adopts is looked for only if all of it is in `scope`: members follow the
+    /// nodes on the one that the Service has.
     pub(super) async fn observe(
         &self,
         op: &Op,
         input: &ReconcileInput<'_>,
         read_mode: ReadMode,
+        scope: PlanScope,
         state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
         if state.is_observed_for(read_mode) {
@@ -30,10 +33,15 @@ impl LoadBalancerReconciler {
             return Ok(());
         }
         state.invalidate();
-        let query =
+        let mut query =
             LoadBalancerQuery::for_service(&self.cluster, &input.desired.owner, input.service);
+        if scope == PlanScope::Members {
+            query.adopted = None;
+        }
         // A Service that was never served usually has no load balancer, so a listing would not help.
+        // Nor does a listing show the one that a Service is about to adopt.
         if query.served
+            && (query.adopted.is_none() || query.id.is_some())
             && let Some(listed) = self
                 .listings
                 .find(api, &self.sync_states.rounds, &query, state.listings_stale_until)

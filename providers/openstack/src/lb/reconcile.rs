@@ -6,6 +6,7 @@ use ccm_core::provider::{CloudError, ErrorKind, EventType, LbOutcome, Op, Progre
 use openstack_api::octavia::ProvisioningStatus;
 
 use super::{
+    adopt::is_adopting,
     api::Api,
     apply::{self, ApplyResult},
     features::Features,
@@ -141,7 +142,10 @@ impl LoadBalancerReconciler {
             Ok(address) => address,
             Err(stop) => return ReconcileResult { published_address: None, result: Err(stop) },
         };
-        let result = self.sync_security_group(op, input, state).await;
+        let mut result = self.sync_security_group(op, input, state).await;
+        if result.is_ok() {
+            result = self.complete_adoption(op, input, state).await;
+        }
         if result.is_ok() {
             state.last_applied = Some(LastApplied::new(input.desired, &input.backends));
         }
@@ -160,11 +164,18 @@ impl LoadBalancerReconciler {
             .last_applied
             .take()
             .is_some_and(|last| last.is_for(input.desired));
-        self.observe(op, input, read_mode, state).await?;
+        self.observe(op, input, read_mode, PlanScope::All, state)
+            .await?;
+        if let Err(error) = self.check_use(input, state, PlanScope::All) {
+            // It is not the Service's, so the Service does not get its ID.
+            state.invalidate();
+            return Err(error.into());
+        }
         if state.observed.is_none() {
             self.create_load_balancer(op, input, state).await?;
         }
         self.wait_until_active(op, input, state).await?;
+        self.begin_adoption(op, input, state).await?;
         self.apply_plan(op, input, state, PlanScope::All).await?;
         let address = self.sync_floating_ip(op, input, state).await;
         // Reported until a sync of this desired state is complete, and not by later ones.
@@ -181,12 +192,13 @@ impl LoadBalancerReconciler {
         input: &ReconcileInput<'_>,
         load_balancer: &LoadBalancer,
     ) -> ServiceOwnership {
-        service_ownership(
-            &self.cluster,
-            &input.desired.owner,
-            observe::shows_address(input.service),
-            load_balancer,
-        )
+        let owner = &input.desired.owner;
+        let shows_address = observe::shows_address(input.service);
+        let ownership = service_ownership(&self.cluster, owner, shows_address, load_balancer);
+        if is_adopting(input, load_balancer) {
+            return ownership.adopting(load_balancer);
+        }
+        ownership
     }
 
     pub(super) fn plan_input<'a>(
@@ -213,6 +225,7 @@ impl LoadBalancerReconciler {
         state: &LoadBalancerSyncState,
         scope: PlanScope,
     ) -> Result<Vec<PlannedAction>, CloudError> {
+        self.check_use(input, state, scope)?;
         let observed = state.require_observed()?;
         let ownership = self.service_ownership(input, &observed.load_balancer);
         let plan_input = self.plan_input(input, observed, &ownership);
@@ -404,12 +417,14 @@ impl LoadBalancerReconciler {
         state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
         if state.observed.is_none() {
-            self.observe(op, input, ReadMode::Fresh, state).await?;
+            self.observe(op, input, ReadMode::Fresh, PlanScope::Members, state)
+                .await?;
         }
         if state.observed.is_none() {
             let message = format!("load balancer {} does not exist", input.desired.name);
             return Err(CloudError::new(ErrorKind::NotFound, message).into());
         }
+        self.check_use(input, state, PlanScope::Members)?;
         self.wait_until_active(op, input, state).await?;
         self.apply_plan(op, input, state, PlanScope::Members)
             .await?;

@@ -8,7 +8,7 @@ use super::{
     observed::ObservedLoadBalancer,
     reconcile::{LoadBalancerReconciler, ReconcileStop},
     reconcile_input::ReconcileInput,
-    security_groups::{SecurityGroupManager, SecurityGroupTask},
+    security_groups::{SecurityGroupManager, SecurityGroupTask, Surplus},
     sync_state::{LoadBalancerSyncState, SecurityGroupSyncState, changed_meanwhile},
 };
 
@@ -28,7 +28,12 @@ impl<'a> SecurityGroupTask<'a> {
                 "the subnet of members is not known: name it by member-subnet-id",
             ));
         };
-        Ok(Self { group, subnet, backends: &input.backends })
+        Ok(Self {
+            group,
+            owner_uid: &input.desired.owner.uid,
+            subnet,
+            backends: &input.backends,
+        })
     }
 }
 
@@ -61,6 +66,11 @@ impl LoadBalancerReconciler {
     ) -> Result<(), ReconcileStop> {
         let owner = &input.desired.owner;
         let name = names::security_group(&owner.uid, &owner.namespace, &owner.name);
+        if self.security_groups.may_exist(self.api(op), &name).await?
+            && self.is_group_of_retained(op, &owner.uid).await?
+        {
+            return Ok(());
+        }
         match self
             .security_groups
             .remove(self.api(op), &name, |_| true)
@@ -95,7 +105,7 @@ impl LoadBalancerReconciler {
 
     /// Creates missing rules and adds the group to ports, unless this is known to be done. Returns
     /// the IDs of surplus rules.
-    async fn ensure_rules(
+    pub(super) async fn ensure_rules(
         &self,
         op: &Op,
         task: SecurityGroupTask<'_>,
@@ -106,17 +116,24 @@ impl LoadBalancerReconciler {
             return Ok(Vec::new());
         }
         state.last_applied = None;
-        let mut surplus = Vec::new();
+        let mut surplus = Surplus::default();
         if !self.listing_shows_in_sync(op, task, state).await? {
             surplus = self
                 .security_groups
                 .ensure_rules(self.api(op), task)
                 .await?;
         }
-        if surplus.is_empty() {
+        // A load balancer that this Service let go of, before it got another one, is still admitted.
+        if surplus.may_be_needed() && self.is_group_of_retained(op, task.owner_uid).await? {
+            surplus = Surplus::default();
+        }
+        self.security_groups
+            .leave_ports(self.api(op), &surplus)
+            .await?;
+        if surplus.rules.is_empty() {
             state.last_applied = Some(digest);
         }
-        Ok(surplus)
+        Ok(surplus.rules)
     }
 
     /// Returns true if the shared listing shows the security group in its desired state.

@@ -24,6 +24,7 @@ mod mistakes;
 mod nodes;
 mod orphans;
 mod restart;
+mod retained;
 mod routes;
 mod secrets;
 mod services;
@@ -208,6 +209,7 @@ fn clusters(tier: Tier, shared: &Arc<SharedServersOnce>) -> Vec<Trial> {
         Full Real check { what_a_start_would_meet_is_known_before }
         Full Real orphans { what_was_leaked_is_found_and_deleted }
         Full Real crash { a_kill_at_some_changes_leads_to_the_same_end }
+        Full Embedded retained { a_load_balancer_moves_while_it_serves }
         Full Real restart { a_cloud_that_was_down_is_brought_in_line }
         Nightly Real crash { a_kill_at_any_change_leads_to_the_same_end }
         Nightly Embedded crash { a_kill_at_any_write_to_the_api_server_leads_to_the_same_end }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ccm_core::k8s::well_known;
 use ccm_testkit::kubelet::NodeSpec;
 use serde_json::json;
 
@@ -26,7 +27,7 @@ pub(super) const BASE: Scenario = Scenario {
     story: |world| Box::pin(world.create_service("web")),
 };
 
-pub(super) static ALL: [Scenario; 11] = [
+pub(super) static ALL: [Scenario; 12] = [
     BASE,
     Scenario {
         name: "service-slow-cloud",
@@ -47,6 +48,13 @@ pub(super) static ALL: [Scenario; 11] = [
         about: "a Service is deleted",
         before: Some(|world| Box::pin(served(world))),
         story: |world| Box::pin(world.delete_service("web")),
+        ..BASE
+    },
+    Scenario {
+        name: "service-retained",
+        about: "a Service lets go of its load balancer, and another one adopts it",
+        before: Some(|world| Box::pin(served_for_good(world))),
+        story: |world| Box::pin(let_go_and_adopted(world)),
         ..BASE
     },
     Scenario {
@@ -118,6 +126,35 @@ pub(super) async fn nodes(world: &SimulatedCluster) -> Result<(), String> {
 async fn served(world: &SimulatedCluster) -> Result<(), String> {
     nodes(world).await?;
     world.create_service("web").await
+}
+
+async fn served_for_good(world: &SimulatedCluster) -> Result<(), String> {
+    served(world).await?;
+    let annotation = json!({well_known::ANNOTATION_RETAIN: "true"});
+    world
+        .patch_service("web", json!({"metadata": {"annotations": annotation}}))
+        .await
+}
+
+async fn let_go_and_adopted(world: &SimulatedCluster) -> Result<(), String> {
+    let before = world.cloud.load_balancers();
+    world.delete_service("web").await?;
+    settled(world).await?;
+    let [kept] = &*before else {
+        return Err(format!("there were {} load balancers", before.len()));
+    };
+    world
+        .serve_with("shop", json!({"type": "ClusterIP"}))
+        .await?;
+    let annotation = json!({well_known::ANNOTATION_ADOPT: &kept.id});
+    let adopts = json!({"metadata": {"annotations": annotation}, "spec": {"type": "LoadBalancer"}});
+    world.patch_service("shop", adopts).await?;
+    settled(world).await?;
+    let after = world.cloud.load_balancers();
+    match &*after {
+        [adopted] if adopted.id == kept.id && adopted.addresses == kept.addresses => Ok(()),
+        _ => Err(format!("the load balancer {kept:?} became {after:?}")),
+    }
 }
 
 async fn served_by_many(world: &SimulatedCluster) -> Result<(), String> {

@@ -9,6 +9,7 @@ mod listeners;
 mod pools;
 pub mod recovery;
 mod renames;
+pub mod retention;
 
 use std::{borrow::Cow, collections::BTreeSet};
 
@@ -126,7 +127,10 @@ pub fn plan_load_balancer(
         check_port_conflict(input, listener)?;
     }
     let mut actions = Vec::new();
-    if input.ownership.former_names.is_none() {
+    if retention::is_retained(&input.observed.load_balancer) {
+        // A load balancer that the Service adopts is claimed before anything else is changed.
+        actions.extend(retention::plan_claim(input, desired));
+    } else if input.ownership.former_names.is_none() {
         actions.extend(plan_tags(input, desired));
     }
     actions.extend(renames::plan_renames(input));
@@ -261,7 +265,9 @@ pub fn plan_removal_from_shared(
         return actions;
     }
     let mut other_tags = observed.load_balancer.tags.clone();
-    other_tags.retain(|tag| !ownership.is_own_tag(tag));
+    other_tags.retain(|tag| {
+        !ownership.is_own_tag(tag) && !(ownership.owner && retention::is_adopter_tag(tag))
+    });
     if supports_tags && other_tags.len() != observed.load_balancer.tags.len() {
         let update = LoadBalancerUpdate {
             tags: Patch::Set(other_tags),

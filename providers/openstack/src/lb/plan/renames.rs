@@ -1,4 +1,5 @@
-//! Plans new names for the children of a load balancer after its cluster was renamed.
+//! Plans new names for the children of a load balancer after its cluster was renamed, and while a
+//! Service adopts it.
 
 use openstack_api::octavia::{HealthMonitorUpdate, ListenerUpdate, Patch, PoolUpdate};
 
@@ -8,11 +9,10 @@ use crate::{
     lb::ownership::ServiceOwnership,
 };
 
-const REASON: &str = "the cluster was renamed";
-
-/// Plans to put the cluster's new name into the names of this Service's listeners, pools and
-/// monitors. On its own load balancer it renames those of other Services too. The tags of this
-/// Service's listeners are not planned here, but together with their other fields.
+/// Plans to put the cluster's new name, or the name of the Service that adopts the load balancer, into
+/// the names of this Service's listeners, pools and monitors. After a rename of the cluster, those of
+/// other Services on its own load balancer are renamed too. The tags of this Service's listeners are
+/// not planned here, but together with their other fields.
 pub(super) fn plan_renames(input: &PlanInput<'_>) -> Vec<PlannedAction> {
     let ownership = input.ownership;
     let mut actions = Vec::new();
@@ -30,6 +30,14 @@ pub(super) fn plan_renames(input: &PlanInput<'_>) -> Vec<PlannedAction> {
     actions
 }
 
+fn reason(ownership: &ServiceOwnership) -> &'static str {
+    if ownership.adopted_names.is_empty() {
+        "the cluster was renamed"
+    } else {
+        "the Service adopts its load balancer"
+    }
+}
+
 fn rename_monitor(ownership: &ServiceOwnership, monitor: &HealthMonitor) -> Option<PlannedAction> {
     let name = ownership.new_name(&monitor.name)?;
     let update = HealthMonitorUpdate {
@@ -39,7 +47,7 @@ fn rename_monitor(ownership: &ServiceOwnership, monitor: &HealthMonitor) -> Opti
     Some(PlannedAction::new(
         ActionKind::UpdateMonitor(monitor.id.clone(), Box::new(update)),
         &*monitor.name,
-        REASON,
+        reason(ownership),
     ))
 }
 
@@ -49,7 +57,7 @@ fn rename_pool(ownership: &ServiceOwnership, pool: &Pool) -> Option<PlannedActio
     Some(PlannedAction::new(
         ActionKind::UpdatePool(pool.id.clone(), Box::new(update)),
         &*pool.name,
-        REASON,
+        reason(ownership),
     ))
 }
 
@@ -77,6 +85,6 @@ fn rename_listener(input: &PlanInput<'_>, listener: &Listener) -> Option<Planned
     Some(PlannedAction::new(
         ActionKind::UpdateListener(listener.id.clone(), Box::new(update)),
         &*listener.name,
-        REASON,
+        reason(ownership),
     ))
 }

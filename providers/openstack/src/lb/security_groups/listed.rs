@@ -147,7 +147,12 @@ mod tests {
             clients: None,
         };
         let backends = [backend("a", "10.0.0.1"), backend("b", "10.0.0.2")];
-        let task = SecurityGroupTask { group: &wanted, subnet: "s", backends: &backends };
+        let task = SecurityGroupTask {
+            group: &wanted,
+            owner_uid: "u",
+            subnet: "s",
+            backends: &backends,
+        };
         let rules = super::super::plan::desired_rules(&wanted, &"10.0.0.0/16".parse().unwrap());
         let (a, b) = (port("a", "10.0.0.1", &["g", "other"]), port("b", "10.0.0.2", &["g"]));
         let shows = |groups: &[SecurityGroup], rows: &[&Port]| {

@@ -49,10 +49,11 @@ struct GroupNames {
     existing: BTreeSet<Box<str>>,
 }
 
-/// A desired group, the subnet of members, and the backends.
+/// A desired group, the UID of its Service, the subnet of members, and the backends.
 #[derive(Clone, Copy)]
 pub(super) struct SecurityGroupTask<'a> {
     pub(super) group: &'a SecurityGroupSpec,
+    pub(super) owner_uid: &'a str,
     pub(super) subnet: &'a str,
     pub(super) backends: &'a [NodeBackend],
 }
@@ -61,6 +62,27 @@ impl SecurityGroupTask<'_> {
     /// Returns the digest of the task.
     pub(super) fn digest(&self) -> Digest {
         Digest::of(&(self.group, self.subnet, self.backends))
+    }
+}
+
+/// What a group has and its Service does not need.
+#[derive(Default)]
+pub(super) struct Surplus {
+    /// ID of the group.
+    group: String,
+    /// True if the group was just created.
+    is_new: bool,
+    /// IDs of rules.
+    pub(super) rules: Vec<String>,
+    /// Ports of servers that are no members.
+    ports: Vec<Port>,
+}
+
+impl Surplus {
+    /// Returns true if there is anything that somebody else may need. Nobody needs the rules that a
+    /// group has from the start.
+    pub(super) fn may_be_needed(&self) -> bool {
+        !self.is_new && !(self.rules.is_empty() && self.ports.is_empty())
     }
 }
 
@@ -74,15 +96,15 @@ struct SecurityGroupChanges {
 }
 
 impl SecurityGroupManager {
-    /// Creates the group if it does not exist, creates missing rules, adds the group to the
-    /// backends' ports, and removes it from ports of other servers. Returns the IDs of surplus
-    /// rules.
+    /// Creates the group if it does not exist, creates missing rules, and adds the group to the
+    /// backends' ports. Returns the surplus rules and ports.
     pub(super) async fn ensure_rules(
         &self,
         api: Api<'_>,
         task: SecurityGroupTask<'_>,
-    ) -> Result<Vec<String>, CloudError> {
+    ) -> Result<Surplus, CloudError> {
         let mut changes = self.find_changes(api, task).await?;
+        let is_new = changes.group.is_none();
         let group = match changes.group.take() {
             Some(group) => group,
             None => {
@@ -100,16 +122,26 @@ impl SecurityGroupManager {
             self.set_membership(api, port, &PortMembership::of(&group.id), "its node is a member")
                 .await?;
         }
-        for port in &changes.ports_to_remove {
-            self.set_membership(
-                api,
-                port,
-                &PortMembership::not_of(&group.id),
-                "its node is no longer a member",
-            )
-            .await?;
+        Ok(Surplus {
+            group: group.id,
+            is_new,
+            rules: changes.rules.surplus,
+            ports: changes.ports_to_remove,
+        })
+    }
+
+    /// Removes the group from surplus ports.
+    pub(super) async fn leave_ports(
+        &self,
+        api: Api<'_>,
+        surplus: &Surplus,
+    ) -> Result<(), CloudError> {
+        let membership = PortMembership::not_of(&surplus.group);
+        for port in &surplus.ports {
+            self.set_membership(api, port, &membership, "its node is no longer a member")
+                .await?;
         }
-        Ok(changes.rules.surplus)
+        Ok(())
     }
 
     async fn create_rules(

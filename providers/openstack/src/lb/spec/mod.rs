@@ -13,8 +13,8 @@ pub use self::networks::{choose_member_subnet, choose_vip_network, choose_vip_su
 use std::{iter, net::IpAddr};
 
 use ccm_core::{
-    k8s::{IpFamily, Protocol, ServiceView},
-    provider::{FieldError, ServiceNotice, SourceRanges},
+    k8s::{IpFamily, Protocol, ServiceView, well_known::ANNOTATION_ADOPT},
+    provider::{FieldError, ServiceNotice, SourceRanges, adopted_id},
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
@@ -165,6 +165,7 @@ fn build_desired(reader: &mut SpecReader<'_>, cluster: &str) -> DesiredLoadBalan
     DesiredLoadBalancer {
         name: names::load_balancer(cluster, &owner.namespace, &owner.name),
         description: names::description(cluster, &owner.namespace, &owner.name),
+        adopted: read_adopted(reader),
         tags: tags::read_tags(reader, &annotations::LOAD_BALANCER_TAGS),
         requested_driver: reader
             .annotations
@@ -183,6 +184,17 @@ fn build_desired(reader: &mut SpecReader<'_>, cluster: &str) -> DesiredLoadBalan
         listeners,
         owner,
     }
+}
+
+/// Reads the ID of the load balancer that the Service adopts. A Service that has another one cannot.
+fn read_adopted(reader: &mut SpecReader<'_>) -> Option<Box<str>> {
+    let id = adopted_id(reader.service)?;
+    let current = reader.annotations.text(&annotations::LOAD_BALANCER_ID, "");
+    if !current.is_empty() && current != id {
+        let message = format!("is {id}, and the Service has load balancer {current}");
+        reader.annotations.add_error(ANNOTATION_ADOPT, message);
+    }
+    Some(id.into())
 }
 
 /// Records errors for Services that cannot be served at all.

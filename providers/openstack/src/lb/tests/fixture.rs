@@ -8,11 +8,11 @@ use ccm_core::{
     k8s::{AddressType, IpFamily, NodeAddress, NodeView, Protocol, ServicePort, ServiceView},
     provider::{
         Backends, CloudError, EventSink, EventType, LbOutcome, LbRef, LbSpec, LoadBalancers as _,
-        Op, PlannedChange, Progress, ReadMode, SourceRanges,
+        Op, PlannedChange, Progress, ReadMode, RetainOutcome, SourceRanges,
     },
     write_gate::WriteGate,
 };
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use openstack_local::api::neutron::{
     FixedIpRequest, FloatingIp, GatewayRequest, NetworkCreate, Port, PortCreate, RouterCreate,
     SecurityGroupRule, SubnetCreate,
@@ -46,17 +46,56 @@ pub(super) struct Wire {
     cloud: Arc<InProcess>,
     pub(super) log: Mutex<Vec<String>>,
     spoil: Mutex<Option<Spoil>>,
+    stop: Mutex<Option<Stop>>,
+    failure: Mutex<Option<Stop>>,
+    resumed: tokio::sync::Notify,
+}
+
+/// The request at which the process dies or waits until it is resumed, or which fails.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stop {
+    /// Number of requests before it.
+    pub(super) after: usize,
+    /// True if the cloud gets it before.
+    pub(super) sent: bool,
 }
 
 impl Wire {
     fn new(local: &LocalCloud) -> Arc<Self> {
         let cloud = InProcess::new(local);
-        Arc::new(Self { cloud, log: Mutex::default(), spoil: Mutex::default() })
+        Arc::new(Self {
+            cloud,
+            log: Mutex::default(),
+            spoil: Mutex::default(),
+            stop: Mutex::default(),
+            failure: Mutex::default(),
+            resumed: tokio::sync::Notify::new(),
+        })
     }
 
     /// Changes the rows of all lists, and objects that are answered alone, from here on.
     pub(super) fn spoil(&self, spoil: impl Fn(&str, &mut Value) + Send + 'static) {
         *self.spoil.lock() = Some(Box::new(spoil));
+    }
+
+    /// Stops the process at a request, which never ends unless it is resumed.
+    pub(super) fn stop_at(&self, stop: Stop) {
+        *self.stop.lock() = Some(stop);
+    }
+
+    /// Lets a stopped process continue.
+    pub(super) fn resume(&self) {
+        self.resumed.notify_one();
+    }
+
+    /// Lets the cloud answer a request with an error.
+    pub(super) fn fail_at(&self, stop: Stop) {
+        *self.failure.lock() = Some(stop);
+    }
+
+    /// Returns true if the request came that was to fail.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failure.lock().is_none()
     }
 
     fn spoilt(&self, target: &str, body: &Bytes) -> Option<Bytes> {
@@ -73,6 +112,16 @@ impl Wire {
     }
 }
 
+/// Counts a request down, and returns what is due at it.
+fn due(stop: &Mutex<Option<Stop>>) -> Option<Stop> {
+    let mut stop = stop.lock();
+    let due = stop.take_if(|stop| stop.after == 0);
+    if let Some(stop) = &mut *stop {
+        stop.after -= 1;
+    }
+    due
+}
+
 #[async_trait]
 impl Transport for Wire {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
@@ -86,6 +135,22 @@ impl Transport for Wire {
             self.log
                 .lock()
                 .push(format!("{} {}{query}", request.method(), request.uri().path()));
+        }
+        if !is_token && let Some(failure) = due(&self.failure) {
+            if failure.sent {
+                self.cloud.send(request).await?;
+            }
+            let mut response = Response::new(Bytes::new());
+            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            return Ok(response);
+        }
+        if !is_token && let Some(stop) = due(&self.stop) {
+            if stop.sent {
+                let response = self.cloud.send(request).await;
+                self.resumed.notified().await;
+                return response;
+            }
+            self.resumed.notified().await;
         }
         let target = request.uri().path_and_query().map(ToString::to_string);
         let mut response = self.cloud.send(request).await?;
@@ -203,6 +268,26 @@ impl Fixture {
         Self { wire, balancers, events: Arc::default(), ..self }
     }
 
+    /// As [`restart`](Self::restart), as the process of another cluster in the same project.
+    pub(super) async fn restart_in(self, cluster: &str) -> Self {
+        let (wire, balancers) = self.process_of(cluster).await;
+        Self { wire, balancers, events: Arc::default(), ..self }
+    }
+
+    /// Starts a process of a cluster in the same project.
+    pub(super) async fn process_of(&self, cluster: &str) -> (Arc<Wire>, LoadBalancers) {
+        let wire = Wire::new(&self.local);
+        let client = Client::connect(&in_process::settings(&self.local), wire.clone())
+            .await
+            .unwrap()
+            .with_limits(None);
+        let balancers = LoadBalancers::new(client, self.settings.clone(), cluster.into())
+            .await
+            .unwrap();
+        wire.log.lock().clear();
+        (wire, balancers)
+    }
+
     /// As [`restart`](Self::restart), with budgets.
     pub(super) async fn restart_within(self, limits: &Limits) -> Self {
         Self::start_within(Some(limits), self.local, self.nodes, self.net, self.settings).await
@@ -282,11 +367,20 @@ impl Fixture {
         service: &ServiceView,
         times: usize,
     ) -> Result<ServiceView, String> {
+        self.try_settle_by(&self.balancers, service, times).await
+    }
+
+    /// As [`try_settle`](Self::try_settle), by another process.
+    pub(super) async fn try_settle_by(
+        &self,
+        balancers: &LoadBalancers,
+        service: &ServiceView,
+        times: usize,
+    ) -> Result<ServiceView, String> {
         let (mut waited, mut service, mut last) = (Duration::ZERO, service.clone(), String::new());
         for _ in 0..times {
             let op = self.op().with_pending_for(waited);
-            let outcome = self
-                .balancers
+            let outcome = balancers
                 .ensure(&op, &self.spec(&service), ReadMode::Fresh)
                 .await;
             last = format!("{outcome:?}");
@@ -345,6 +439,21 @@ impl Fixture {
             waited += after;
         }
         panic!("{} is not deleted: {last}", service.key());
+    }
+
+    /// Lets go of the load balancer as the framework does.
+    pub(super) async fn retain(&self, service: &ServiceView) -> Result<RetainOutcome, CloudError> {
+        for _ in 0..60 {
+            match self
+                .balancers
+                .retain(&self.op(), &reference(service))
+                .await?
+            {
+                RetainOutcome::Pending { after, .. } => tokio::time::sleep(after).await,
+                outcome => return Ok(outcome),
+            }
+        }
+        panic!("{} is not let go", service.key());
     }
 
     pub(super) fn reasons(&self) -> Vec<&'static str> {

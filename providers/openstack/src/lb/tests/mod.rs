@@ -1,5 +1,6 @@
 //! Load balancers on the local cloud, in process and in virtual time.
 
+mod adopt;
 mod behaviour;
 mod counts;
 mod extras;
@@ -10,6 +11,7 @@ mod namesakes;
 mod odd_answers;
 mod properties;
 mod renamed;
+mod retain;
 mod shared_reads;
 mod sharing;
 mod trouble;
