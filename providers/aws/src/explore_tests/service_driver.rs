@@ -11,7 +11,7 @@ use ccm_core::{
     k8s::{LbStatus, ServiceView},
     provider::{
         Backends, CloudError, CloudProvider as _, ErrorKind, LbOutcome, LbSpec, Progress, ReadMode,
-        SourceRanges,
+        RetainOutcome, SourceRanges,
     },
 };
 
@@ -52,6 +52,8 @@ pub(super) enum DriverCall {
     /// A state that nobody wants any more after the first attempt, whatever came of it.
     GivenUp(ServiceInput),
     Delete(ServiceInput),
+    /// The deletion of a Service that asks to keep its load balancer.
+    Retain(ServiceInput),
 }
 
 impl DriverCall {
@@ -61,7 +63,8 @@ impl DriverCall {
             | Self::Update(wish)
             | Self::Refused(wish, _)
             | Self::GivenUp(wish)
-            | Self::Delete(wish) => wish,
+            | Self::Delete(wish)
+            | Self::Retain(wish) => wish,
         }
     }
 }
@@ -160,8 +163,8 @@ impl<'a> ServiceDriver<'a> {
         let uid = act.wish().service.uid.clone();
         let (mut waited, mut last) = (Duration::ZERO, String::new());
         // The finalizer outlives the process, and comes before anything that is to be deleted.
-        let mut has_finalizer =
-            matches!(act, DriverCall::Delete(_)) || self.shown.contains_key(&uid);
+        let mut has_finalizer = matches!(act, DriverCall::Delete(_) | DriverCall::Retain(_))
+            || self.shown.contains_key(&uid);
         for _ in 0..MOST_ROUNDS {
             let provider = self.provider();
             let journey = self.world.journey.clone();
@@ -215,7 +218,7 @@ impl<'a> ServiceDriver<'a> {
         result: &Result<Progress, CloudError>,
     ) {
         let done = matches!(result, Ok(Progress::Done));
-        if let (DriverCall::Delete(_), true) = (act, done) {
+        if let (DriverCall::Delete(_) | DriverCall::Retain(_), true) = (act, done) {
             self.shown.remove(uid);
             self.standing.remove(uid);
             return;
@@ -257,6 +260,16 @@ impl<'a> ServiceDriver<'a> {
                 status: None,
                 result: balancers.delete(&op, &reference(&spec.service)).await,
             },
+            (DriverCall::Retain(_), _) => {
+                let retained = balancers.retain(&op, &reference(&spec.service)).await;
+                let result = retained.map(|outcome| match outcome {
+                    RetainOutcome::Pending { after, reason } => Progress::Pending { after, reason },
+                    RetainOutcome::Retained { .. } | RetainOutcome::NothingToRetain { .. } => {
+                        Progress::Done
+                    }
+                });
+                CallResult { status: None, result }
+            }
             (DriverCall::Update(_), DriverState::Applied) => {
                 balancers.update_backends(&op, &spec).await.into()
             }
