@@ -220,7 +220,7 @@ pub use mutation::{Mutation, MutationResponse};
 pub use operation::{EventSink, EventType, Op};
 pub use rate_limiter::{Rate, RateLimiter};
 pub(crate) use retention::{RemovalPlan, Retention};
-pub use retention::{RetainOutcome, adopted_id};
+pub use retention::{RetainOutcome, adopted_id, asks_to_retain};
 pub use routes::{Route, RouteChange, RouteLimits, Routes, UNINITIALIZED_NODE_DELAY};
 pub use shared_read::SharedRead;
 pub(crate) use throttle::Throttle;

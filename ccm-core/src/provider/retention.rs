@@ -103,6 +103,12 @@ pub fn adopted_id(service: &ServiceView) -> Option<&str> {
         .filter(|id| !id.is_empty())
 }
 
+/// Returns true if a Service clearly asks to keep its load balancer. A provider may use it for notices
+/// only: the framework decides what becomes of a load balancer.
+pub fn asks_to_retain(service: &ServiceView) -> bool {
+    Retention::of(service) == Retention::Keep
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;

@@ -13,6 +13,11 @@ pub const SERVICE_TAG: &str = "kubernetes.io/service-name";
 /// Key of the tag that the AWS load balancer controller puts on its objects, which are never
 /// changed.
 pub const OTHER_CONTROLLER_TAG: &str = "elbv2.k8s.aws/cluster";
+/// Key of the mark on objects that were let go when their Service went. The value is the UID of that
+/// Service. Together with its owner's tags, an object with the mark is still its owner's.
+pub const RETAINED_TAG: &str = "kubernetes.io/retained-from";
+/// Key of the tag that names the Service that adopted an object, by UID.
+pub const ADOPTER_TAG: &str = "kubernetes.io/adopted-by";
 /// Value of the cluster tag on objects that the cluster created.
 pub const OWNED: &str = "owned";
 
@@ -60,6 +65,30 @@ impl Cluster {
         tags.keys().any(|key| key.starts_with(CLUSTER_TAG_PREFIX))
     }
 
+    /// Returns true if the tags name another cluster.
+    pub fn names_another(&self, tags: &Tags) -> bool {
+        let own_key = self.key();
+        let has_other_legacy_tag = tags
+            .get(LEGACY_CLUSTER_TAG)
+            .is_some_and(|id| **id != *self.id);
+        let mut keys = tags.keys();
+        has_other_legacy_tag
+            || keys.any(|key| key.starts_with(CLUSTER_TAG_PREFIX) && **key != *own_key)
+    }
+
+    /// Returns those of the tags by which a Service of this cluster owns an object. Without them, the
+    /// object belongs to nobody.
+    pub fn owner_tags(&self, tags: &Tags) -> Tags {
+        let own_key = self.key();
+        let mut found = tags.clone();
+        found.retain(|key, value| match &**key {
+            SERVICE_TAG | ADOPTER_TAG => true,
+            LEGACY_CLUSTER_TAG => **value == *self.id,
+            key => *key == *own_key,
+        });
+        found
+    }
+
     /// Returns the ownership tags for objects that the cluster creates, without the Service's tag.
     pub fn tags(&self) -> Tags {
         let mut tags = Tags::new();
@@ -91,6 +120,12 @@ impl Cluster {
         tags.get(LEGACY_CLUSTER_TAG)
             .is_some_and(|value| **value == *self.id)
     }
+}
+
+/// Returns true if the tags name an owner: a Service, a cluster, or another controller.
+pub fn have_owner(tags: &Tags) -> bool {
+    let keys = [SERVICE_TAG, LEGACY_CLUSTER_TAG, OTHER_CONTROLLER_TAG, ADOPTER_TAG];
+    keys.iter().any(|key| tags.contains_key(*key)) || Cluster::any(tags)
 }
 
 #[cfg(test)]
@@ -158,6 +193,30 @@ mod tests {
                 !Cluster::new("", false).owns(&tags(pairs)),
                 "without an ID nothing is: {pairs:?}"
             );
+        }
+    }
+
+    #[test]
+    fn the_tags_of_the_owner_are_those_of_service_and_cluster() {
+        let own = Cluster::new("c", true);
+        let others = [(RETAINED_TAG, "u"), ("team", "red"), (OTHER, "owned")];
+        let owners = [(OWN, "shared"), (LEGACY, "c"), (SERVICE_TAG, "a/b"), (ADOPTER_TAG, "u")];
+        let all: Vec<_> = others.into_iter().chain(owners).collect();
+        assert_eq!(own.owner_tags(&tags(&all)), tags(&owners));
+        assert_eq!(own.owner_tags(&tags(&[(LEGACY, "d")])), Tags::new());
+        for (pairs, another, owner) in [
+            (&[][..], false, false),
+            (&[(RETAINED_TAG, "u"), ("team", "red")], false, false),
+            (&[(OWN, "owned")], false, true),
+            (&[(OWN, "owned"), (OTHER, "shared")], true, true),
+            (&[(LEGACY, "c")], false, true),
+            (&[(LEGACY, "d")], true, true),
+            (&[(SERVICE_TAG, "a/b")], false, true),
+            (&[(ADOPTER_TAG, "u")], false, true),
+            (&[(OTHER_CONTROLLER_TAG, "c")], false, true),
+        ] {
+            assert_eq!(own.names_another(&tags(pairs)), another, "{pairs:?}");
+            assert_eq!(have_owner(&tags(pairs)), owner, "{pairs:?}");
         }
     }
 

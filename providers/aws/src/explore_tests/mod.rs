@@ -12,6 +12,7 @@ mod faulty_transport;
 mod instances;
 mod load_balancers;
 mod mutants;
+mod retained;
 mod routes;
 mod service_driver;
 mod tagging;
@@ -92,6 +93,11 @@ async fn nodes_come_and_go() {
 #[tokio::test(start_paused = true)]
 async fn balancers_are_deleted() {
     explore(balancers(cases::deleted())).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn balancers_are_kept_and_adopted() {
+    explore(retained::cases()).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use ccm_core::{
     k8s::{LbStatus, ServiceView},
     provider::{
         Backends, CloudError, CloudProvider as _, ErrorKind, LbOutcome, LbSpec, Op, Owner,
-        Progress, ReadMode, SourceRanges,
+        Progress, ReadMode, RetainOutcome, SourceRanges,
     },
 };
 
@@ -54,12 +54,19 @@ pub(super) enum DriverCall {
     Delete(ServiceInput),
     /// Nothing that is left of a Service that does not exist any more.
     Orphans(ServiceInput),
+    /// The deletion of a Service that asks to keep its load balancer.
+    Retain(ServiceInput),
 }
 
 impl DriverCall {
     /// Whether nothing of the Service is to be left.
     pub(super) fn deletes(&self) -> bool {
         matches!(self, Self::Delete(_) | Self::Orphans(_))
+    }
+
+    /// Whether the Service does not exist afterwards.
+    pub(super) fn ends_service(&self) -> bool {
+        self.deletes() || matches!(self, Self::Retain(_))
     }
 
     pub(super) fn wish(&self) -> &ServiceInput {
@@ -69,7 +76,8 @@ impl DriverCall {
             | Self::Refused(wish, _)
             | Self::GivenUp(wish)
             | Self::Delete(wish)
-            | Self::Orphans(wish) => wish,
+            | Self::Orphans(wish)
+            | Self::Retain(wish) => wish,
         }
     }
 }
@@ -168,7 +176,7 @@ impl<'a> ServiceDriver<'a> {
         let uid = act.wish().service.uid.clone();
         let (mut waited, mut last) = (Duration::ZERO, String::new());
         // The finalizer outlives the process, and comes before anything that is to be deleted.
-        let mut has_finalizer = act.deletes() || self.shown.contains_key(&uid);
+        let mut has_finalizer = act.ends_service() || self.shown.contains_key(&uid);
         for _ in 0..MOST_ROUNDS {
             let provider = self.provider();
             let journey = self.world.journey.clone();
@@ -222,7 +230,7 @@ impl<'a> ServiceDriver<'a> {
         result: &Result<Progress, CloudError>,
     ) {
         let done = matches!(result, Ok(Progress::Done));
-        if act.deletes() && done {
+        if act.ends_service() && done {
             self.shown.remove(uid);
             self.standing.remove(uid);
             return;
@@ -268,6 +276,16 @@ impl<'a> ServiceDriver<'a> {
                 status: None,
                 result: delete_orphans(provider, &op, &wish.service).await,
             },
+            (DriverCall::Retain(_), _) => {
+                let retained = balancers.retain(&op, &reference(&spec.service)).await;
+                let result = retained.map(|outcome| match outcome {
+                    RetainOutcome::Pending { after, reason } => Progress::Pending { after, reason },
+                    RetainOutcome::Retained { .. } | RetainOutcome::NothingToRetain { .. } => {
+                        Progress::Done
+                    }
+                });
+                CallResult { status: None, result }
+            }
             (DriverCall::Update(_), DriverState::Applied) => {
                 balancers.update_backends(&op, &spec).await.into()
             }

@@ -97,7 +97,10 @@ fn documents_of(call: &Call) -> &'static [&'static str] {
         Call::CreateTags(c) if c.resources.iter().any(|id| id.starts_with("sg-")) => {
             &["security-groups"]
         }
-        Call::CreateTags(_) => &["tagging"],
+        Call::DeleteTags(c) if c.resources.iter().any(|id| id.starts_with("sg-")) => {
+            &["security-groups"]
+        }
+        Call::CreateTags(_) | Call::DeleteTags(_) => &["tagging"],
         call => capabilities(call.action()),
     }
 }

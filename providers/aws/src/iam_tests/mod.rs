@@ -47,8 +47,7 @@ fn capabilities(action: Action) -> &'static [&'static str] {
         | A::DeleteSecurityGroup
         | A::AuthorizeSecurityGroupIngress
         | A::RevokeSecurityGroupIngress => &["security-groups"],
-        A::CreateTags => &["security-groups", "tagging"],
-        A::DeleteTags => &["tagging"],
+        A::CreateTags | A::DeleteTags => &["security-groups", "tagging"],
         A::DescribeSubnets
         | A::DescribeVpcs
         | A::DescribeSecurityGroups

@@ -14,6 +14,7 @@ use crate::api::{classic::*, ec2::*, elb::*};
 use crate::{
     api::{Action, Call, EniId, InstanceId, Request, Tags},
     fake::{ACCOUNT, CLUSTER},
+    ownership_tags::RETAINED_TAG,
 };
 
 const INSTANCE: &str = "i-0000000000000000a";
@@ -34,11 +35,13 @@ pub(super) enum Owner {
     OtherCluster,
     /// It has no tag of any cluster.
     Nobody,
+    /// It was kept when its Service went, and belongs to nobody.
+    Kept,
 }
 
 impl Owner {
-    pub(super) const ALL: [Self; 4] =
-        [Self::Cluster, Self::Shared, Self::OtherCluster, Self::Nobody];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Cluster, Self::Shared, Self::OtherCluster, Self::Nobody, Self::Kept];
 
     pub(super) fn tags(self) -> Tags {
         let own = format!("kubernetes.io/cluster/{CLUSTER}");
@@ -47,6 +50,7 @@ impl Owner {
             Self::Shared => (own, "shared"),
             Self::OtherCluster => (format!("kubernetes.io/cluster/{CLUSTER}-2"), "owned"),
             Self::Nobody => ("Name".to_owned(), "owned"),
+            Self::Kept => (RETAINED_TAG.to_owned(), "00000000-0000-0000-0000-000000000000"),
         };
         [(key.into(), value.into())].into()
     }
@@ -73,6 +77,8 @@ impl Objects for Owner {
 pub(super) enum Limit {
     /// On those that the cluster created.
     Owned,
+    /// On those that the cluster created, and on those that are kept for whoever adopts them.
+    Adoptable,
     /// On those with the cluster's tag, whatever its value.
     Tagged,
     /// On all. Reads have no limits in AWS, and listeners of old versions of upstream have no tags.
@@ -83,6 +89,7 @@ impl Limit {
     pub(super) fn allows(self, owner: Owner) -> bool {
         match self {
             Self::Owned => owner == Owner::Cluster,
+            Self::Adoptable => matches!(owner, Owner::Cluster | Owner::Kept),
             Self::Tagged => matches!(owner, Owner::Cluster | Owner::Shared),
             Self::Unlimited => true,
         }
@@ -163,7 +170,7 @@ fn classic_listener() -> ClassicListener {
 // length: one table
 pub(super) fn requests(action: Action, owner: Owner) -> Vec<(Limit, Call)> {
     use Action as A;
-    use Limit::{Owned, Tagged, Unlimited};
+    use Limit::{Adoptable, Owned, Tagged, Unlimited};
     let target = || RouteTarget::Instance(INSTANCE.into());
     let destination = || "10.244.1.0/24".parse().unwrap();
     match action {
@@ -190,7 +197,7 @@ pub(super) fn requests(action: Action, owner: Owner) -> Vec<(Limit, Call)> {
         // Updates of a managed security group contain the Service's tags alone, and the mark of a
         // replaced one its name; the tagging controller tags instances.
         A::CreateTags => [
-            (Owned, GROUP, pair("team", "red")),
+            (Adoptable, GROUP, pair("team", "red")),
             (Owned, GROUP, pair("kubernetes.io/service-name", "default/web")),
             (Tagged, INSTANCE, pair("team", "red")),
         ]
@@ -198,10 +205,13 @@ pub(super) fn requests(action: Action, owner: Owner) -> Vec<(Limit, Call)> {
             (limit, CreateTags { resources: vec![id.into()], tags }.into_call())
         })
         .into(),
-        A::DeleteTags => {
-            let resources = vec![INSTANCE.into()];
-            one(Tagged, DeleteTags { resources, tags: pair("team", "red") })
-        }
+        // A managed security group that is let go of loses the tags of its owner.
+        A::DeleteTags => [(Owned, GROUP), (Tagged, INSTANCE)]
+            .map(|(limit, id)| {
+                let tags = pair("team", "red");
+                (limit, DeleteTags { resources: vec![id.into()], tags }.into_call())
+            })
+            .into(),
         A::CreateRoute => {
             let destination = destination();
             one(Tagged, CreateRoute { table: TABLE.into(), destination, target: target() })
@@ -333,9 +343,10 @@ pub(super) fn requests(action: Action, owner: Owner) -> Vec<(Limit, Call)> {
             one(Unlimited, RemoveListenerCertificates { arn, certificates })
         }
         // One request tags load balancer, target groups and listeners. It is denied if one of them is.
+        // What was kept is claimed by its tags, which make it the cluster's own.
         A::AddElbTags => [
-            (Owned, vec![load_balancer(), listener()]),
-            (Owned, vec![listener(), target_group()]),
+            (Adoptable, vec![load_balancer(), listener()]),
+            (Adoptable, vec![listener(), target_group()]),
             (Unlimited, vec![listener()]),
         ]
         .map(|(limit, arns)| {
@@ -478,6 +489,18 @@ pub(super) fn escapes() -> Vec<AuthorizationRequest> {
             let remove = on("elasticloadbalancing:RemoveTags", arn.clone(), owner);
             escapes.push(remove.key("aws:TagKeys", [key.clone()]));
         }
+    }
+    // To change or delete what is kept without adopting it.
+    for (action, arn) in [
+        ("ec2:DeleteTags", &group),
+        ("ec2:DeleteSecurityGroup", &group),
+        ("elasticloadbalancing:RemoveTags", &network),
+        ("elasticloadbalancing:DeleteLoadBalancer", &network),
+        ("elasticloadbalancing:DeleteTargetGroup", &target_group()),
+        ("elasticloadbalancing:AddTags", &application),
+        ("elasticloadbalancing:AddTags", &classic),
+    ] {
+        escapes.push(on(action, arn.clone(), Owner::Kept));
     }
     for action in ["RunInstances", "AuthorizeSecurityGroupIngress"] {
         let tag = on("ec2:CreateTags", group.clone(), Owner::Nobody);

@@ -21,7 +21,7 @@ use crate::{
         retry_delay,
         security_groups::{self, classic::service_of_group},
     },
-    ownership_tags::{OTHER_CONTROLLER_TAG, SERVICE_TAG},
+    ownership_tags::{ADOPTER_TAG, OTHER_CONTROLLER_TAG, RETAINED_TAG, SERVICE_TAG},
 };
 
 const LOAD_BALANCER: &str = "load balancer";
@@ -158,11 +158,20 @@ impl NetworkLoadBalancers {
     /// Returns the owner of an object according to its tags; `None` if it was not created for a
     /// Service.
     pub(super) fn owner(&self, tags: &Tags) -> Option<Owner> {
-        if !self.reconciler.scope.cluster.owns(tags) || tags.contains_key(OTHER_CONTROLLER_TAG) {
+        // What is kept is nobody's, also while it is being let go or adopted.
+        let is_kept = tags.contains_key(RETAINED_TAG);
+        if !self.reconciler.scope.cluster.owns(tags)
+            || tags.contains_key(OTHER_CONTROLLER_TAG)
+            || is_kept
+        {
             return None;
         }
         let (namespace, name) = tags.get(SERVICE_TAG)?.split_once('/')?;
-        Some(Owner::Service { namespace: namespace.into(), name: name.into(), uid: None })
+        Some(Owner::Service {
+            namespace: namespace.into(),
+            name: name.into(),
+            uid: tags.get(ADOPTER_TAG).cloned(),
+        })
     }
 
     /// Checks that an object still belongs to the Service for which it was listed.
@@ -241,13 +250,13 @@ impl NetworkLoadBalancers {
         if self.is_group_used(op, &id).await? {
             return Ok(security_groups::in_use(op, &id));
         }
-        let Owner::Service { namespace, name, .. } = &object.owner else {
+        let Owner::Service { namespace, name, uid } = &object.owner else {
             return Ok(Progress::Done);
         };
         let owner = ServiceKey {
             namespace: (&**namespace).into(),
             name: (&**name).into(),
-            uid: Box::default(),
+            uid: uid.clone().unwrap_or_default(),
         };
         self.reconciler
             .deps

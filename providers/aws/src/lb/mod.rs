@@ -31,9 +31,9 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::ServiceView,
     provider::{
-        BackendKind, Backends, CloudError, Digest, ErrorKind, LbOutcome, LbRef, LbSpec, LbSupport,
-        LoadBalancers, NodeTarget, Op, PlannedChange, Progress, ReadMode, ServiceInterpretation,
-        ServiceNotice,
+        BackendKind, Backends, CloudError, Digest, ErrorKind, EventType, LbOutcome, LbRef, LbSpec,
+        LbSupport, LoadBalancers, NodeTarget, Op, PlannedChange, Progress, ReadMode, RetainOutcome,
+        ServiceInterpretation, ServiceNotice, adopted_id, asks_to_retain,
     },
     runtime::events::WallClock,
 };
@@ -174,7 +174,7 @@ impl LoadBalancers for NetworkLoadBalancers {
             no_node_ports: true,
             load_balancer_ip: true,
             client_ip_affinity: true,
-            retain: false,
+            retain: true,
         }
     }
 
@@ -212,7 +212,7 @@ impl LoadBalancers for NetworkLoadBalancers {
             }
             ServiceSpec::Classic(desired) => ServiceInterpretation::Valid {
                 backends: desired.backends(),
-                digest: Digest::of(&desired),
+                digest: Digest::of(&(&desired, adopted_id(service))),
             },
             ServiceSpec::ImplementedElsewhere => match &parsed.classic {
                 Some(reading) => ServiceInterpretation::Valid {
@@ -247,7 +247,21 @@ impl LoadBalancers for NetworkLoadBalancers {
     }
 
     fn notices(&self, service: &ServiceView) -> Vec<ServiceNotice> {
-        self.parse(service).notices
+        let parsed = self.parse(service);
+        let mut notices = parsed.notices;
+        let is_classic =
+            parsed.status_looks_classic || matches!(parsed.spec, ServiceSpec::Classic(_));
+        if is_classic && asks_to_retain(service) {
+            notices.push(ServiceNotice {
+                kind: EventType::Warning,
+                reason: "ClassicLoadBalancer",
+                note: format!(
+                    "{CLASSIC_NOT_RETAINED}: the Service will not be deleted while it asks for that"
+                )
+                .into(),
+            });
+        }
+        notices
     }
 
     /// With [`ReadMode::Cached`], neither reads nor changes the load balancer if the Service is
@@ -255,6 +269,7 @@ impl LoadBalancers for NetworkLoadBalancers {
     /// balancer is still being provisioned.
     async fn ensure(&self, op: &Op, lb_spec: &LbSpec, read_mode: ReadMode) -> LbOutcome {
         if read_mode == ReadMode::Cached
+            && adopted_id(&lb_spec.service).is_none()
             && let Some(outcome) = self.classic_in_sync(op, lb_spec).await
         {
             return outcome;
@@ -269,9 +284,15 @@ impl LoadBalancers for NetworkLoadBalancers {
                 outcome_on_rate_limit(Box::pin(self.reconciler.ensure(op, &input, read_mode)).await)
             }
             Ok(ServiceLoadBalancer::Classic(classic)) => {
+                if let Err(error) = check_classic_adopts_none(&lb_spec.service) {
+                    return error.into();
+                }
                 outcome_on_rate_limit(Box::pin(self.ensure_classic(op, *classic, lb_spec)).await)
             }
             Ok(ServiceLoadBalancer::Moving(moving)) => {
+                if let Err(error) = check_classic_adopts_none(&lb_spec.service) {
+                    return error.into();
+                }
                 let outcome = self.ensure_moving(op, &moving, lb_spec, read_mode);
                 outcome_on_rate_limit(Box::pin(outcome).await)
             }
@@ -328,6 +349,39 @@ impl LoadBalancers for NetworkLoadBalancers {
         vec![spec::annotations::MOVE_STATE.definition.key()]
     }
 
+    /// Network Load Balancers only. Reads as a deletion does, and the listing. What exists and is kept
+    /// gets a mark and loses the tags of its owner, in one request for each kind of object and a last one
+    /// for the load balancer.
+    async fn retain(&self, op: &Op, lb: &LbRef) -> Result<RetainOutcome, CloudError> {
+        let service = lb.last_observed_service();
+        let parsed = self.parse(&service);
+        let desired = match &parsed.spec {
+            ServiceSpec::Nlb(desired) => Some(&**desired),
+            _ => None,
+        };
+        let owner = ServiceKey {
+            namespace: lb.namespace.clone(),
+            name: lb.name.clone(),
+            uid: lb.uid.clone(),
+        };
+        let no_classic = self.check_no_classic(op, &owner, &parsed, &service).await;
+        if let Progress::Pending { after, reason } = pending_on_rate_limit(no_classic)? {
+            return Ok(RetainOutcome::Pending { after, reason });
+        }
+        let names = self.names(&owner, desired, &service);
+        let input = DeleteInput {
+            owner: &owner,
+            names: &names,
+            keep_security_groups: &given_groups(desired),
+            remove_protection: false,
+        };
+        let result = self.reconciler.retain(op, &input).await;
+        result.or_else(|error| match client::rate_limit_delay(&error) {
+            Some(after) => Ok(RetainOutcome::Pending { after, reason: error.to_string().into() }),
+            None => Err(error),
+        })
+    }
+
     async fn plan(&self, op: &Op, lb_spec: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
         match self
             .find_load_balancer(op, lb_spec)
@@ -339,14 +393,18 @@ impl LoadBalancers for NetworkLoadBalancers {
                 .dry_run(op, &reconcile_input(&desired, lb_spec))
                 .await
                 .map_err(transient_on_rate_limit),
-            ServiceLoadBalancer::Classic(classic) => self
-                .plan_classic(op, &classic, lb_spec)
-                .await
-                .map_err(transient_on_rate_limit),
-            ServiceLoadBalancer::Moving(moving) => self
-                .plan_moving(op, *moving, lb_spec)
-                .await
-                .map_err(transient_on_rate_limit),
+            ServiceLoadBalancer::Classic(classic) => {
+                check_classic_adopts_none(&lb_spec.service)?;
+                self.plan_classic(op, &classic, lb_spec)
+                    .await
+                    .map_err(transient_on_rate_limit)
+            }
+            ServiceLoadBalancer::Moving(moving) => {
+                check_classic_adopts_none(&lb_spec.service)?;
+                self.plan_moving(op, *moving, lb_spec)
+                    .await
+                    .map_err(transient_on_rate_limit)
+            }
             ServiceLoadBalancer::Invalid(_, errors) => Err(errors),
         }
     }
@@ -415,8 +473,25 @@ impl NetworkLoadBalancers {
         parsed.status_looks_classic || parsed.classic.is_some() || (makes_classic && is_unpublished)
     }
 
-    /// Deletes the classic load balancer of a Service, if there is one. Asks once for one of which
-    /// nothing tells.
+    /// Returns true if a Service that goes may have a classic load balancer, as far as is known without
+    /// looking for it. Asks AWS once for one of which nothing tells.
+    async fn has_to_look_for_classic(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+        parsed: &ParsedService,
+        service: &ServiceView,
+    ) -> Result<bool, CloudError> {
+        let request = spec::move_request(service);
+        let is_moving = request.is_requested || request.state.is_some();
+        if is_moving || self.may_have_classic(parsed, service) {
+            return Ok(true);
+        }
+        let is_untyped = !spec::requests_network_load_balancer(service);
+        Ok(is_untyped && self.has_leftover_classic(op, owner).await?)
+    }
+
+    /// Deletes the classic load balancer of a Service, if there is one.
     async fn delete_any_classic(
         &self,
         op: &Op,
@@ -424,15 +499,30 @@ impl NetworkLoadBalancers {
         parsed: &ParsedService,
         service: &ServiceView,
     ) -> Result<Progress, CloudError> {
-        let request = spec::move_request(service);
-        let is_expected = request.is_requested
-            || request.state.is_some()
-            || self.may_have_classic(parsed, service);
-        let is_untyped = !spec::requests_network_load_balancer(service);
-        if is_expected || (is_untyped && self.has_leftover_classic(op, owner).await?) {
+        if self
+            .has_to_look_for_classic(op, owner, parsed, service)
+            .await?
+        {
             let Scope { settings, cluster, .. } = &self.reconciler.scope;
             let groups = spec::classic_reading(service, settings, cluster).groups;
             return self.delete_classic(op, owner, &groups).await;
+        }
+        Ok(Progress::Done)
+    }
+
+    /// Checks that a Service that asks to keep its load balancer has no classic one.
+    async fn check_no_classic(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+        parsed: &ParsedService,
+        service: &ServiceView,
+    ) -> Result<Progress, CloudError> {
+        if self
+            .has_to_look_for_classic(op, owner, parsed, service)
+            .await?
+        {
+            return self.classic_to_retain(op, owner).await;
         }
         Ok(Progress::Done)
     }
@@ -454,6 +544,8 @@ impl NetworkLoadBalancers {
         {
             candidates.push(name.into());
         }
+        let adopted_name = adopted_id(service).and_then(names::of_arn);
+        candidates.extend(adopted_name.map(Into::into));
         let scope = &self.reconciler.scope;
         if service.class.is_some() || scope.settings.claim_external {
             for scheme in Scheme::ALL {
@@ -467,6 +559,21 @@ impl NetworkLoadBalancers {
             }
         }
         names
+    }
+}
+
+/// Says that classic load balancers are never kept, and what to do.
+const CLASSIC_NOT_RETAINED: &str = "a classic load balancer cannot be kept when its Service goes: remove the annotation to have it deleted, or \
+     keep the Service";
+
+/// Checks that a Service with a classic load balancer, or that requests one, adopts none.
+fn check_classic_adopts_none(service: &ServiceView) -> Result<(), CloudError> {
+    match adopted_id(service) {
+        Some(id) => Err(CloudError::invalid_input(format!(
+            "the service cannot adopt load balancer {id}, because it has a classic load balancer or asks for one: only a \
+             Service of type nlb adopts"
+        ))),
+        None => Ok(()),
     }
 }
 

@@ -92,6 +92,8 @@ pub struct DesiredLoadBalancer {
     /// Errors in settings that count only when the load balancer is created. They prevent nothing
     /// else. Each names its annotation.
     pub creation_errors: Vec<Box<str>>,
+    /// The ARN of the kept load balancer that the Service adopts. It then never gets a new one.
+    pub adopts: Option<Box<str>>,
 }
 
 /// The settings of existing objects that follow a Service. New objects get all settings.

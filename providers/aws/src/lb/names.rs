@@ -59,6 +59,13 @@ pub fn lbc_load_balancer(cluster: &Cluster, owner: &ServiceKey, scheme: Scheme) 
     readable(owner, &sha256(&[cluster.id(), &owner.uid, scheme.as_str()]))
 }
 
+/// Returns the name of a load balancer with this ARN, which ends in `loadbalancer/<type>/<name>/<id>`;
+/// `None` if AWS would reject it.
+pub fn of_arn(arn: &str) -> Option<&str> {
+    let name = arn.rsplit('/').nth(1)?;
+    name_error(name).is_none().then_some(name)
+}
+
 /// The settings that distinguish the target groups of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetGroupName {

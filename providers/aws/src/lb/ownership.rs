@@ -3,8 +3,13 @@
 use super::{model::ServiceKey, names};
 use crate::{
     api::{Tags, elb::Scheme},
-    ownership_tags::{Cluster, OTHER_CONTROLLER_TAG, SERVICE_TAG},
+    ownership_tags::{
+        ADOPTER_TAG, Cluster, OTHER_CONTROLLER_TAG, RETAINED_TAG, SERVICE_TAG, have_owner,
+    },
 };
+
+/// The reason why an object that was let go belongs to nobody.
+const RETAINED: &str = "it was kept when its Service went, and belongs to nobody";
 
 /// The way in which an object was found. It decides how much the tags must prove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +45,7 @@ impl FoundBy {
 /// The object needs the tags of both Service and cluster. If it has no cluster's tag at all, the
 /// Service's tag is enough, unless it was found in a listing. Under a generated name the cluster's
 /// tag with value `owned` is enough. Objects with another Service's tag, or of another controller,
-/// never belong to the Service.
+/// never belong to the Service, nor do those that were [handed over](handed_over).
 pub(super) fn check_owner(
     cluster: &Cluster,
     owner: &ServiceKey,
@@ -50,29 +55,59 @@ pub(super) fn check_owner(
     if tags.contains_key(OTHER_CONTROLLER_TAG) {
         return Err("the AWS load balancer controller created it".to_owned());
     }
+    if let Some(reason) = handed_over(owner, tags) {
+        return Err(reason);
+    }
     let service = tags.get(SERVICE_TAG).map(|value| &**value);
     let has_cluster_tag = !cluster.id().is_empty() && cluster.has(tags);
+    // The UID of its adopter tells the Service from one of another cluster.
+    let is_listed = found_by == FoundBy::Listing && !tags.contains_key(ADOPTER_TAG);
     match service {
         Some(other) if other != owner.key() => Err(format!("it belongs to service {other}")),
         Some(_) if has_cluster_tag => Ok(()),
-        Some(_) if !Cluster::any(tags) && found_by != FoundBy::Listing => Ok(()),
+        Some(_) if !Cluster::any(tags) && !is_listed => Ok(()),
         None if cluster.owns(tags) && found_by == FoundBy::GeneratedName => Ok(()),
         None if has_cluster_tag => {
             Err("it belongs to this cluster, but its tags do not name the service".to_owned())
         }
         _ if Cluster::any(tags) => Err("it belongs to another cluster".to_owned()),
+        _ if tags.contains_key(RETAINED_TAG) => Err(RETAINED.to_owned()),
         _ => Err("it has no tag of this cluster".to_owned()),
     }
 }
 
+/// Returns why an object is not the Service's, whatever the other tags say: another Service let go of
+/// it or adopted it. Clusters of the same ID have Services of the same name, so that only the UID
+/// tells them apart.
+pub(in crate::lb) fn handed_over(owner: &ServiceKey, tags: &Tags) -> Option<String> {
+    match (tags.get(ADOPTER_TAG), tags.get(RETAINED_TAG)) {
+        (Some(adopter), _) if *adopter != owner.uid => {
+            Some(format!("the Service with UID {adopter} adopted it"))
+        }
+        (None, Some(former)) if *former != owner.uid => Some(RETAINED.to_owned()),
+        _ => None,
+    }
+}
+
+/// Returns true if an object belongs to nobody since this Service let go of it.
+pub(super) fn is_let_go(owner: &ServiceKey, tags: &Tags) -> bool {
+    tags.get(RETAINED_TAG) == Some(&owner.uid) && !have_owner(tags)
+}
+
+/// Returns true if the Service's adoption of an object is not finished: it still has the mark.
+pub(super) fn is_being_adopted(owner: &ServiceKey, tags: &Tags) -> bool {
+    tags.contains_key(RETAINED_TAG) && tags.get(ADOPTER_TAG) == Some(&owner.uid)
+}
+
 /// Returns true if tags name somebody else than the Service: another Service, another cluster or
-/// another controller. Missing tags name nobody, so that whoever fails [`check_owner`] without this is
+/// another controller, also as the one who let go. Missing tags name nobody, so that whoever fails [`check_owner`] without this is
 /// in doubt: somebody may have removed the tags of the Service's own object.
 pub(super) fn names_another_owner(cluster: &Cluster, owner: &ServiceKey, tags: &Tags) -> bool {
     let is_other_service = tags
         .get(SERVICE_TAG)
         .is_some_and(|service| **service != *owner.key());
     tags.contains_key(OTHER_CONTROLLER_TAG)
+        || handed_over(owner, tags).is_some()
         || is_other_service
         || (Cluster::any(tags) && !cluster.has(tags))
 }
@@ -110,7 +145,7 @@ mod tests {
         };
         // By a generated name, by a requested name, in a listing.
         type Case = (&'static [(&'static str, &'static str)], [bool; 3]);
-        let cases: [Case; 11] = [
+        let cases: [Case; 19] = [
             (&[], [false; 3]),
             (&[OWN], [true, false, false]),
             (&[("kubernetes.io/cluster/c", "shared")], [false; 3]),
@@ -122,6 +157,16 @@ mod tests {
             (&[OWN, (SERVICE_TAG, "default/other")], [false; 3]),
             (&[OWN, SERVICE, (OTHER_CONTROLLER_TAG, "c")], [false; 3]),
             (&[("Name", "web")], [false; 3]),
+            // While it is let go of, and then.
+            (&[OWN, SERVICE, (RETAINED_TAG, "u")], [true; 3]),
+            (&[(RETAINED_TAG, "u")], [false; 3]),
+            (&[OWN, SERVICE, (RETAINED_TAG, "v")], [false; 3]),
+            // While it is adopted, and then.
+            (&[OWN, SERVICE, (RETAINED_TAG, "v"), (ADOPTER_TAG, "u")], [true; 3]),
+            (&[OWN, SERVICE, (ADOPTER_TAG, "u")], [true; 3]),
+            (&[SERVICE, (ADOPTER_TAG, "u")], [true; 3]),
+            (&[OWN, SERVICE, (ADOPTER_TAG, "v")], [false; 3]),
+            (&[("kubernetes.io/cluster/d", "owned"), SERVICE, (ADOPTER_TAG, "u")], [false; 3]),
         ];
         let ways = [FoundBy::GeneratedName, FoundBy::RequestedName, FoundBy::Listing];
         let ask = |cluster: &Cluster, pairs: &[(&str, &str)]| {
@@ -145,6 +190,30 @@ mod tests {
             ask(&Cluster::new("c", true), &[("KubernetesCluster", "c")]),
             [true, false, false]
         );
+    }
+
+    #[test]
+    fn what_was_handed_over_names_somebody_else() {
+        let owner = ServiceKey {
+            namespace: "default".into(),
+            name: "web".into(),
+            uid: "u".into(),
+        };
+        let cluster = Cluster::new("c", false);
+        for (pairs, let_go, adopted, others) in [
+            (&[(RETAINED_TAG, "u")][..], true, false, false),
+            (&[(RETAINED_TAG, "v")], false, false, true),
+            (&[(RETAINED_TAG, "u"), (SERVICE_TAG, "default/web")], false, false, false),
+            (&[(RETAINED_TAG, "v"), (ADOPTER_TAG, "u")], false, true, false),
+            (&[(RETAINED_TAG, "u"), (ADOPTER_TAG, "v")], false, false, true),
+            (&[(ADOPTER_TAG, "v")], false, false, true),
+            (&[(ADOPTER_TAG, "u")], false, false, false),
+        ] {
+            let tags = tags(pairs);
+            assert_eq!(is_let_go(&owner, &tags), let_go, "{pairs:?}");
+            assert_eq!(is_being_adopted(&owner, &tags), adopted, "{pairs:?}");
+            assert_eq!(names_another_owner(&cluster, &owner, &tags), others, "{pairs:?}");
+        }
     }
 
     #[test]

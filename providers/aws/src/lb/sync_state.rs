@@ -19,7 +19,7 @@ use super::{
     retry_delay::MissingObjectRetries,
 };
 use crate::{
-    api::{InstanceId, SecurityGroupId, TargetGroupArn, elb::LoadBalancer},
+    api::{InstanceId, LoadBalancerArn, SecurityGroupId, TargetGroupArn, elb::LoadBalancer},
     client::ResponseCache,
     clock::ago,
     lb::{observe::observed::ObservedState, targets::pods::RuleInputs},
@@ -79,6 +79,9 @@ pub(super) struct LoadBalancerSyncState {
     pub(super) missing_object: MissingObjectRetries,
     /// The objects to remove that cannot be read from AWS, kept while `observed` is `None`.
     pub(super) to_clean_up: CleanupState,
+    /// The load balancer that the Service adopts, from before it is claimed until the adoption is
+    /// finished.
+    pub(super) adopting: Option<LoadBalancer>,
 }
 
 /// Objects that are no longer desired and may still exist.
@@ -117,6 +120,12 @@ impl LoadBalancerSyncState {
     pub(super) fn load_balancer(&self) -> Option<&LoadBalancer> {
         let observed = self.observed.as_ref()?.load_balancer.as_ref()?;
         Some(&observed.resource)
+    }
+
+    /// Returns true if the adoption of a load balancer is not known to be finished.
+    pub(super) fn is_adopting(&self, arn: &LoadBalancerArn) -> bool {
+        let mut adopting = self.adopting.iter();
+        adopting.any(|adopting| adopting.arn == *arn)
     }
 
     /// Returns true if this desired state was applied completely, except perhaps its targets.
@@ -195,6 +204,7 @@ impl SyncStateStore {
             to_clean_up,
             sticky_listeners: state.sticky_listeners.clone(),
             activation_announced: state.activation_announced,
+            adopting: state.adopting.clone(),
             ..LoadBalancerSyncState::default()
         };
         states.insert(uid.into(), placeholder);

@@ -51,6 +51,7 @@ pub(crate) fn desired() -> DesiredLoadBalancer {
         target_type: TargetType::Instance,
         updates: UpdateScope::All,
         creation_errors: Vec::new(),
+        adopts: None,
     }
 }
 

@@ -23,7 +23,7 @@ use crate::{
         apply::{register::register, working_state::WorkingState},
         deps::LoadBalancerDeps,
         model::{DesiredLoadBalancer, ListenerKey},
-        observe::Observer,
+        observe::{NamedTargetGroup, Observer, name_taken},
         plan::{ActionKind, ListenerSettings, PlannedAction, SubnetChange, TargetGroupRef},
         retry_delay::{self, Deferred},
         security_groups::RuleRequest,
@@ -188,6 +188,15 @@ impl Applier<'_> {
             }
             ActionKind::RemoveSecurityGroupRules => {
                 self.sync_security_group_rules(RuleSync::Remove).await?;
+            }
+            ActionKind::RemoveSecurityGroupMarks => {
+                if let Some(observed) = &self.working_state.observed.load_balancer {
+                    let groups = &observed.resource.security_groups;
+                    self.deps
+                        .security_groups
+                        .remove_marks(self.op, &self.desired.owner, groups)
+                        .await?;
+                }
             }
             ActionKind::CleanUpSecurityGroups(groups) => {
                 let progress = self
@@ -399,14 +408,14 @@ impl Applier<'_> {
             .observer
             .target_group_by_name(self.op, owner, name)
             .await?;
-        let Some(observed) = found else {
+        let NamedTargetGroup::Owned(observed) = found else {
             return Ok(false);
         };
         let has_targets = observed
             .targets
             .as_ref()
             .is_some_and(|targets| !targets.is_empty());
-        self.working_state.target_group_adopted(key, observed);
+        self.working_state.target_group_adopted(key, *observed);
         if has_targets {
             return Err(ApplyStop::Replan);
         }
@@ -414,15 +423,26 @@ impl Applier<'_> {
     }
 
     /// Adds the existing group with this name to the working state, and asks for a new plan. A
-    /// group that serves another load balancer cannot be adopted.
+    /// group that serves another load balancer cannot be adopted. The name of one that was handed
+    /// over with its load balancer is reserved, so that the new plan chooses another.
     async fn adopt_target_group(&mut self, key: ListenerKey, name: &str) -> Result<(), ApplyStop> {
         let found = self
             .observer
             .target_group_by_name(self.op, &self.desired.owner, name)
             .await?;
-        // The name is taken by a group that is not visible yet, or that was just deleted.
-        let Some(observed) = found else {
-            return Err(not_visible_yet(format!("target group {name} is not visible yet")));
+        let observed = match found {
+            NamedTargetGroup::Owned(observed) => *observed,
+            NamedTargetGroup::HandedOver(reason) => {
+                let reserved = &mut self.working_state.observed.reserved_group_names;
+                return Err(match reserved.insert(name.into()) {
+                    true => ApplyStop::Replan,
+                    false => name_taken("target group", name, &reason).into(),
+                });
+            }
+            // The name is taken by a group that is not visible yet, or that was just deleted.
+            NamedTargetGroup::Absent => {
+                return Err(not_visible_yet(format!("target group {name} is not visible yet")));
+            }
         };
         let own_load_balancer = self.working_state.load_balancer_arn();
         let is_used_elsewhere = observed

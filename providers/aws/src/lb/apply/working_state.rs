@@ -237,7 +237,8 @@ impl WorkingState {
             | ActionKind::RegisterTargets(..)
             | ActionKind::DeregisterTargets(..)
             | ActionKind::AddSecurityGroupRules
-            | ActionKind::RemoveSecurityGroupRules => {}
+            | ActionKind::RemoveSecurityGroupRules
+            | ActionKind::RemoveSecurityGroupMarks => {}
         }
     }
 

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     api::{InstanceId, SecurityGroupId, classic::ClassicLoadBalancer},
     lb::{
-        NetworkLoadBalancers,
+        CLASSIC_NOT_RETAINED, NetworkLoadBalancers,
         model::{DesiredLoadBalancer, ServiceKey},
         names,
         reconcile::as_transient,
@@ -595,6 +595,24 @@ impl NetworkLoadBalancers {
             changes.push(planned("DeleteSecurityGroup", &group, reason));
         }
         Ok(changes)
+    }
+
+    /// Checks that a Service that asks to keep its load balancer has no classic one. Returns
+    /// [`Progress::Pending`] while AWS may not show one yet.
+    ///
+    /// # Errors
+    /// There is one ([`InvalidInput`](ErrorKind::InvalidInput)), it is in doubt whose one of its name is,
+    /// and errors of AWS.
+    pub(in crate::lb) async fn classic_to_retain(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+    ) -> Result<Progress, CloudError> {
+        match self.classic.find_for_deletion(op, owner).await? {
+            DeletionState::Owned(_) => Err(CloudError::invalid_input(CLASSIC_NOT_RETAINED)),
+            DeletionState::Invisible(progress) => Ok(progress),
+            DeletionState::Absent | DeletionState::Foreign => Ok(Progress::Done),
+        }
     }
 
     /// Deletes the classic load balancer of a Service, its own security group, and the rules in the

@@ -37,8 +37,9 @@ use crate::{
                 RegisteredTargets,
             },
         },
-        ownership::{FoundBy, check_owner, check_owner_by_name},
+        ownership::{FoundBy, check_owner, check_owner_by_name, handed_over, is_let_go},
     },
+    ownership_tags::RETAINED_TAG,
     scope::Scope,
 };
 
@@ -70,6 +71,19 @@ pub(in crate::lb) struct LoadBalancerQuery<'a> {
     pub(in crate::lb) may_exist: bool,
     /// The time at which this process last changed an object of the Service.
     pub(in crate::lb) changed_at: Option<Instant>,
+    /// The ARN of the load balancer that the Service adopts. Until that is done, it is not found.
+    pub(in crate::lb) adopts: Option<&'a str>,
+}
+
+/// A target group that was found by its generated name.
+pub(in crate::lb) enum NamedTargetGroup {
+    /// The Service's own.
+    Owned(Box<ObservedTargetGroup>),
+    /// One that is no longer the Service's, for this reason: it was kept with its load balancer, or
+    /// another Service adopted it.
+    HandedOver(String),
+    /// None.
+    Absent,
 }
 
 /// The amount of state to read.
@@ -139,6 +153,8 @@ impl Observer {
                 groups.push((group.clone(), listing.tags.get(arn).cloned()));
             }
         }
+        let reserved_group_names =
+            reserved_names(query.owner, &listing.target_groups, |arn| listing.tags.get(arn));
         let target_groups = self
             .keep_owned_groups(op, Some(&load_balancer.arn), groups, query)
             .await?;
@@ -150,6 +166,7 @@ impl Observer {
         Ok(ObservedState {
             load_balancer: Some(observed),
             target_groups,
+            reserved_group_names,
             ..ObservedState::default()
         })
     }
@@ -183,6 +200,10 @@ impl Observer {
             );
         }
         let tags = self.read_tags(op, query.owner, arns).await?;
+        let reserved_group_names = match &tags {
+            Some(tags) => reserved_names(query.owner, &groups, |arn| tags.get(arn)),
+            None => BTreeSet::new(),
+        };
         let target_groups = match &tags {
             Some(tags) => {
                 let mut listed = Vec::new();
@@ -199,12 +220,24 @@ impl Observer {
             }
         };
         let load_balancer = match found {
-            Some(found) => Some(self.owned_load_balancer(query.owner, found, listeners, tags)?),
+            Some(found) => {
+                let is_adopted = query.adopts == Some(found.arn.as_str());
+                match self.owned_load_balancer(query.owner, found, listeners, tags) {
+                    Ok(owned) => Some(owned),
+                    // The caller reads it again, and rejects it if it cannot be adopted.
+                    Err(_) if is_adopted => None,
+                    Err(error) => return Err(error),
+                }
+            }
             None => None,
         };
         // Read attributes and certificates, which each take a request.
-        let mut observed =
-            ObservedState { load_balancer, target_groups, ..ObservedState::default() };
+        let mut observed = ObservedState {
+            load_balancer,
+            target_groups,
+            reserved_group_names,
+            ..ObservedState::default()
+        };
         if read_scope == ReadScope::Full {
             self.read_missing(op, query.owner, &mut observed).await?;
         }
@@ -294,13 +327,17 @@ impl Observer {
         op: &Op,
         query: &LoadBalancerQuery<'_>,
     ) -> Result<Option<LoadBalancer>, CloudError> {
+        // One to be adopted may have such a name. It hides none of the Service's own.
+        let mut to_adopt = None;
         for name in query.names {
-            if let Some(load_balancer) = self.get_by_name(op, name).await? {
-                return Ok(Some(load_balancer));
+            match self.get_by_name(op, name).await? {
+                Some(found) if query.adopts == Some(found.arn.as_str()) => to_adopt = Some(found),
+                Some(found) => return Ok(Some(found)),
+                None => {}
             }
         }
         if query.hostname.is_none() && !query.may_exist {
-            return Ok(None);
+            return Ok(to_adopt);
         }
         // An existing load balancer may have another name than a new one would get.
         let oldest = query.changed_at.unwrap_or_else(|| ago(RECENT_LISTING_AGE));
@@ -309,7 +346,8 @@ impl Observer {
             // There is none if the Service neither requests nor shows one.
             Err(error) if are_tags_denied(&error) => {
                 let computed_name = names::load_balancer(&query.owner.uid);
-                return if query.hostname.is_none() && query.names == [computed_name] {
+                let may_have_another = query.hostname.is_some() || query.adopts.is_some();
+                return if !may_have_another && query.names == [computed_name] {
                     Ok(None)
                 } else {
                     Err(error.into())
@@ -321,7 +359,7 @@ impl Observer {
             .load_balancers
             .iter()
             .find(|load_balancer| self.is_listed_as_owned(&listing, &load_balancer.arn, query));
-        Ok(owned.cloned())
+        Ok(owned.cloned().or(to_adopt))
     }
 
     /// Reads a load balancer by name; `None` if it does not exist.
@@ -342,7 +380,7 @@ impl Observer {
         }
     }
 
-    /// Reads a target group by its generated name, with all details; `None` if it does not exist.
+    /// Reads a target group by its generated name, with all details.
     ///
     /// # Errors
     /// The target group belongs to another Service or cluster, and errors of AWS.
@@ -351,7 +389,7 @@ impl Observer {
         op: &Op,
         owner: &ServiceKey,
         name: &str,
-    ) -> Result<Option<ObservedTargetGroup>, CloudError> {
+    ) -> Result<NamedTargetGroup, CloudError> {
         let request =
             DescribeTargetGroups { names: vec![name.into()], ..DescribeTargetGroups::default() };
         let group = match self.scope.client.read(op, request).await {
@@ -360,22 +398,83 @@ impl Observer {
             Err(error) => return Err(error.into()),
         };
         let Some(group) = group else {
-            return Ok(None);
+            return Ok(NamedTargetGroup::Absent);
         };
         let tags = self
             .read_tags(op, owner, vec![group.arn.as_str().into()])
             .await?
             .map(|tags| tags.into_values().next().unwrap_or_default());
         match &tags {
-            Some(tags) => check_owner(&self.scope.cluster, owner, tags, FoundBy::GeneratedName)
-                .map_err(|reason| name_taken("target group", name, &reason))?,
+            Some(tags) => {
+                let check = check_owner(&self.scope.cluster, owner, tags, FoundBy::GeneratedName);
+                match check {
+                    Ok(()) => {}
+                    Err(reason) if is_handed_over(owner, tags) => {
+                        return Ok(NamedTargetGroup::HandedOver(reason));
+                    }
+                    Err(reason) => return Err(name_taken("target group", name, &reason)),
+                }
+            }
             // The name has a hash of cluster and Service.
             None if group.load_balancers.is_empty() => {}
             None => return Err(owner_unknown("target group", name, "a load balancer uses it")),
         }
         let targets = self.read_targets(op, &group.arn).await?;
         let attributes = self.read_group_attributes(op, owner, &group.arn).await?;
-        Ok(Some(ObservedTargetGroup { resource: group, tags, attributes, targets }))
+        let observed = ObservedTargetGroup { resource: group, tags, attributes, targets };
+        Ok(NamedTargetGroup::Owned(Box::new(observed)))
+    }
+
+    /// Reads a load balancer by its ARN, whoever owns it, with its listeners, the marked target
+    /// groups on it, and the tags of all of them; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// Tags that are not shown, and errors of AWS.
+    pub(in crate::lb) async fn observe_kept(
+        &self,
+        op: &Op,
+        arn: &LoadBalancerArn,
+    ) -> Result<Option<ObservedState>, CloudError> {
+        let request =
+            DescribeLoadBalancers { arns: vec![arn.clone()], ..DescribeLoadBalancers::default() };
+        let found = match self.scope.client.read(op, request).await {
+            Ok(page) => page.items.into_iter().find(|found| found.arn == *arn),
+            Err(error) if error.has_code("LoadBalancerNotFound") => None,
+            Err(error) => return Err(error.into()),
+        };
+        let Some(resource) = found else {
+            return Ok(None);
+        };
+        let listeners = self.read_listeners(op, arn).await?;
+        let mut groups = listing::list_target_groups(&self.scope, op).await?;
+        groups.retain(|group| group.load_balancers.contains(arn));
+        // Whose they are, and whether they were kept, only the tags say.
+        let mut arns: Vec<Box<str>> = vec![arn.as_str().into()];
+        arns.extend(groups.iter().map(|group| group.arn.as_str().into()));
+        let mut tags = listing::list_tags(&self.scope, op, arns).await?;
+        let mut tags_of = |arn: &str| {
+            let found = tags.remove(arn);
+            found.ok_or_else(|| {
+                CloudError::transient(format!("AWS does not show the tags of {arn}"))
+            })
+        };
+        let load_balancer = ObservedLoadBalancer {
+            tags: Some(tags_of(arn)?),
+            listeners,
+            ..ObservedLoadBalancer::bare(resource)
+        };
+        let mut target_groups = Vec::new();
+        for group in groups {
+            let tags = tags_of(&group.arn)?;
+            if tags.contains_key(RETAINED_TAG) {
+                target_groups.push(self.read_group(op, group, Some(tags)).await?);
+            }
+        }
+        Ok(Some(ObservedState {
+            load_balancer: Some(load_balancer),
+            target_groups,
+            ..ObservedState::default()
+        }))
     }
 
     /// Reads the parts that the observed state lacks: attributes, certificates, tags and targets.
@@ -584,7 +683,7 @@ impl Observer {
     }
 
     /// Reads the targets of a listed target group.
-    async fn read_group(
+    pub(in crate::lb) async fn read_group(
         &self,
         op: &Op,
         group: TargetGroup,
@@ -688,6 +787,28 @@ impl Observer {
                 .map_err(|reason| owner_unknown("load balancer", name, &reason)),
         }
     }
+}
+
+/// Returns true if an object is no longer the Service's: it was let go, or another Service adopted it.
+fn is_handed_over(owner: &ServiceKey, tags: &Tags) -> bool {
+    handed_over(owner, tags).is_some() || is_let_go(owner, tags)
+}
+
+/// Returns the names of target groups that look like the Service's and were handed over.
+fn reserved_names<'a>(
+    owner: &ServiceKey,
+    groups: &[TargetGroup],
+    tags_of: impl Fn(&str) -> Option<&'a Tags>,
+) -> BTreeSet<Box<str>> {
+    let prefix = names::prefix(owner);
+    let mut names = BTreeSet::new();
+    for group in groups {
+        let tags = tags_of(group.arn.as_str());
+        if group.name.starts_with(&prefix) && tags.is_some_and(|tags| is_handed_over(owner, tags)) {
+            names.insert(group.name.clone());
+        }
+    }
+    names
 }
 
 /// Returns true if the role may not read tags.

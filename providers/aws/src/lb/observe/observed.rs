@@ -27,6 +27,9 @@ pub struct ObservedState {
     pub unmodifiable_groups: BTreeSet<TargetGroupArn>,
     /// Security groups that were removed from the load balancer and may have to be deleted.
     pub detached_security_groups: BTreeSet<SecurityGroupId>,
+    /// Names of target groups that are no longer the Service's, because they were kept with their
+    /// load balancer or adopted by another Service. New groups get other names.
+    pub reserved_group_names: BTreeSet<Box<str>>,
 }
 
 /// A load balancer with its listeners.

@@ -68,6 +68,8 @@ pub enum ActionKind {
     RemoveSecurityGroupRules,
     /// Clean up security groups that are no longer on the load balancer.
     CleanUpSecurityGroups(Vec<SecurityGroupId>),
+    /// Remove the marks from the load balancer's security groups that were kept with it.
+    RemoveSecurityGroupMarks,
 }
 
 /// The subnets of a load balancer and the settings that AWS changes together with them.
@@ -143,7 +145,8 @@ impl ActionKind {
             Self::DeleteTargetGroup(_) => Request::DeleteTargetGroup,
             Self::AddSecurityGroupRules
             | Self::RemoveSecurityGroupRules
-            | Self::CleanUpSecurityGroups(_) => {
+            | Self::CleanUpSecurityGroups(_)
+            | Self::RemoveSecurityGroupMarks => {
                 return None;
             }
         })

@@ -27,13 +27,14 @@ use self::{default_attributes::without_defaults, target_groups::TargetGroupPairi
 use super::model::{DesiredLoadBalancer, Targets, UpdateScope};
 use crate::{
     api::{
-        AllocationId, SecurityGroupId, SubnetId, Tags, VpcId,
+        AllocationId, SecurityGroupId, SubnetId, Tags, TargetGroupArn, VpcId,
         elb::{
             Attributes, CreateLoadBalancer, IpAddressType, LoadBalancer, LoadBalancerZone,
             MAX_TAGGED, SubnetMapping,
         },
     },
     lb::observe::observed::{ObservedLoadBalancer, ObservedState},
+    ownership_tags::RETAINED_TAG,
 };
 
 /// The part of the desired state that depends on the VPC and the cluster.
@@ -51,6 +52,9 @@ pub struct PlanInput {
     pub targets: Targets,
     /// The digest of all inputs of the security group rules.
     pub rules_digest: Digest,
+    /// True if no registered target is deregistered, and no rule and no mark is removed: the load
+    /// balancer is being adopted, and the targets of its former Service serve until others do.
+    pub keeps_targets: bool,
 }
 
 /// Compares the desired with the observed state and returns the actions that remove the
@@ -80,11 +84,15 @@ pub fn plan(
     }
     planner.plan_listeners(&pairing);
     planner.delete_unused_groups(&pairing);
+    if input.keeps_targets {
+        return Ok(planner.actions);
+    }
     if rules_differ {
         planner
             .add(ActionKind::RemoveSecurityGroupRules, "rules of security groups may be left over");
     }
     planner.clean_up_detached_groups();
+    planner.remove_marks();
     Ok(planner.actions)
 }
 
@@ -101,6 +109,7 @@ pub fn plan_targets_only(
         groups: Vec::new(),
         targets: targets.clone(),
         rules_digest: Digest(0),
+        keeps_targets: false,
     };
     let mut planner = Planner { desired, input: &input, observed, actions: Vec::new() };
     planner.plan_existing_targets(&TargetGroupPairing::new(desired, observed));
@@ -360,6 +369,42 @@ impl Planner<'_> {
             );
         }
     }
+}
+
+impl Planner<'_> {
+    /// Plans the removal of the marks of a load balancer that is the Service's again, as the last
+    /// step: until then, an interrupted adoption begins anew. The load balancer's own mark decides.
+    fn remove_marks(&mut self) {
+        let Some(observed) = &self.observed.load_balancer else {
+            return;
+        };
+        if !has_mark(observed.tags.as_ref()) {
+            return;
+        }
+        let deleted = |arn: &TargetGroupArn| {
+            let mut actions = self.actions.iter();
+            actions.any(|planned| planned.action == ActionKind::DeleteTargetGroup(arn.clone()))
+        };
+        let marked: Vec<Box<str>> = self
+            .observed
+            .target_groups
+            .iter()
+            .filter(|group| has_mark(group.tags.as_ref()) && !deleted(&group.resource.arn))
+            .map(|group| group.resource.arn.as_str().into())
+            .collect();
+        let reason = "it is the Service's now";
+        let keys: TagKeys = vec![RETAINED_TAG.into()];
+        for chunk in marked.chunks(MAX_TAGGED) {
+            self.add(ActionKind::RemoveTags(chunk.to_vec(), keys.clone()), reason);
+        }
+        self.add(ActionKind::RemoveSecurityGroupMarks, reason);
+        let load_balancer = vec![observed.resource.arn.as_str().into()];
+        self.add(ActionKind::RemoveTags(load_balancer, keys), reason);
+    }
+}
+
+fn has_mark(tags: Option<&Tags>) -> bool {
+    tags.is_some_and(|tags| tags.contains_key(RETAINED_TAG))
 }
 
 /// Settings that AWS changes together with the subnets of a load balancer; `None` keeps one.

@@ -78,18 +78,23 @@ impl<'a> ListenerGroupPair<'a> {
         let is_used = conflict.is_some_and(|group| kept.contains(&group.resource.arn));
         // A group whose health check cannot be changed serves until a new group with another name
         // replaces it.
-        // One whose tags could not be read is never deleted.
+        // One whose tags could not be read is never deleted. A group that was kept with its load
+        // balancer, or adopted by another Service, keeps its name.
         let is_unmodifiable = conflict.is_some_and(|group| {
             group.tags.is_none() || observed.unmodifiable_groups.contains(&group.resource.arn)
         });
-        let max_names = if is_used || is_unmodifiable {
+        let is_reserved = observed.reserved_group_names.contains(first_name);
+        let max_names = if is_used || is_unmodifiable || is_reserved {
             MAX_NAMES
         } else {
             1
         };
+        let is_free = |name: &Box<str>| {
+            observed.group_by_name(name).is_none() && !observed.reserved_group_names.contains(name)
+        };
         let free_name = candidate_names(desired, listener)
             .take(max_names)
-            .find(|name| observed.group_by_name(name).is_none());
+            .find(is_free);
         let name_conflict = if free_name.is_none() && !is_used {
             conflict.filter(|group| group.tags.is_some())
         } else {
@@ -318,7 +323,7 @@ impl Planner<'_> {
     }
 
     /// Plans registrations and deregistrations. Deregistrations come first, so that a full group
-    /// can exchange targets.
+    /// can exchange targets. There are none while targets are kept.
     fn plan_targets(&mut self, observed: &ObservedTargetGroup, desired: &[Target]) {
         let Some(registered) = &observed.targets else {
             return;
@@ -335,6 +340,11 @@ impl Planner<'_> {
             .filter(|(key, _)| !registered.contains_key(*key))
             .map(|(_, target)| target.clone())
             .collect();
+        let surplus = if self.input.keeps_targets {
+            Vec::new()
+        } else {
+            surplus
+        };
         for chunk in surplus.chunks(MAX_TARGETS) {
             let reason = format!("{} targets are not desired", chunk.len());
             self.add(ActionKind::DeregisterTargets(arn.clone(), chunk.to_vec()), reason);

@@ -5,7 +5,7 @@
 //! changed or deleted.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 
@@ -25,14 +25,19 @@ use crate::{
     lb::{
         model::ServiceKey,
         names,
-        observe::{RECENT_LISTING_AGE, listing},
-        ownership::{FoundBy, check_owner},
-        reconcile::{LoadBalancerReconciler, as_transient},
+        observe::{
+            RECENT_LISTING_AGE,
+            listing::{self, Listing},
+        },
+        ownership::{FoundBy, check_owner, is_being_adopted, is_let_go},
+        reconcile::{
+            LoadBalancerReconciler, as_transient, recent_changes::EVENTUAL_CONSISTENCY_WINDOW,
+        },
         retry_delay::{self, Deferred, SLOW_DELETION_THRESHOLD},
         spec::annotations,
         sync_state::LoadBalancerSyncState,
     },
-    ownership_tags::Cluster,
+    ownership_tags::{ADOPTER_TAG, Cluster, RETAINED_TAG},
 };
 
 /// Identifies the objects to delete.
@@ -77,14 +82,25 @@ impl LoadBalancerReconciler {
         input: &DeleteInput<'_>,
         state: &mut LoadBalancerSyncState,
     ) -> Result<Progress, CloudError> {
-        let mut deferred = Vec::new();
         if !state.load_balancer_deleted {
             let result = self.find_all(op, input, state).await;
             let found = state.responses.finish(result)?;
             state.changed_at = Some(Instant::now());
             // A deletion makes the observed state outdated.
             state.invalidate();
+            // One whose adoption is not finished is plainly kept again.
+            if let Some(load_balancer) = found.being_adopted(input.owner) {
+                return self.give_back(op, input.owner, load_balancer, &found).await;
+            }
             record_deletion(state, input, &found);
+            // Parts that the Service has let go of already, before it was to be deleted after all.
+            for load_balancer in &found.load_balancers {
+                if found.has_mark(load_balancer) {
+                    let parts = self.claim_parts(op, input.owner, load_balancer).await?;
+                    let groups = parts.into_iter().map(|(group, _)| group.arn);
+                    state.deleting_target_groups.extend(groups);
+                }
+            }
             for load_balancer in &found.load_balancers {
                 if let Some(deferred) = self.delete_load_balancer(op, input, load_balancer).await? {
                     // As long as the load balancer exists, it needs its rules and groups.
@@ -92,6 +108,19 @@ impl LoadBalancerReconciler {
                 }
             }
             state.to_clean_up.load_balancer = None;
+        }
+        self.delete_parts(op, input, state).await
+    }
+
+    /// Deletes what is left of a Service without a load balancer.
+    pub(super) async fn delete_parts(
+        &self,
+        op: &Op,
+        input: &DeleteInput<'_>,
+        state: &mut LoadBalancerSyncState,
+    ) -> Result<Progress, CloudError> {
+        let mut deferred = Vec::new();
+        if !state.load_balancer_deleted {
             let result = self
                 .delete_target_groups(op, &mut state.deleting_target_groups)
                 .await;
@@ -119,7 +148,7 @@ impl LoadBalancerReconciler {
     /// Finds the existing load balancers and target groups of a Service. They are searched in the
     /// sync state, by name and by tags.
     // length: each read depends on the results of those before it
-    async fn find_all(
+    pub(super) async fn find_all(
         &self,
         op: &Op,
         input: &DeleteInput<'_>,
@@ -137,6 +166,12 @@ impl LoadBalancerReconciler {
         }
         let remembered = remembered_load_balancers(state);
         candidates.extend(remembered.clone());
+        candidates.extend(
+            state
+                .adopting
+                .iter()
+                .map(|adopting| (adopting.arn.clone(), adopting.clone())),
+        );
         let remembered_groups = remembered_target_groups(state);
         // Read the tags of all candidates together, with those of possible target groups.
         let listed = listing::list_target_groups(scope, op).await?;
@@ -150,16 +185,22 @@ impl LoadBalancerReconciler {
                 .map(|arn| arn.as_str().into()),
         );
         let mut tags = listing::list_tags(scope, op, arns.into_iter().collect()).await?;
+        let exists = match &state.adopting {
+            Some(adopting) => observer.get_by_name(op, &adopting.name).await?.is_some(),
+            None => false,
+        };
+        check_adopting(input.owner, state, &tags, exists)?;
         // The tags show which candidates are the Service's and which are somebody else's.
         let mut load_balancers = BTreeMap::new();
         let mut foreign_names = BTreeSet::new();
+        let mut others = Vec::new();
         for (arn, load_balancer) in candidates {
             let name = &load_balancer.name;
             let is_owned = match tags.get(arn.as_str()) {
                 Some(tags) => ownership.is_owned(tags, ownership.found_by_name(name)),
                 // A load balancer without readable tags is deleted, or not visible yet. If it is in
                 // the sync state, it counts as the Service's.
-                None => remembered.contains_key(&arn),
+                None => remembered.contains_key(&arn) && !state.is_adopting(&arn),
             };
             if is_owned {
                 load_balancers.insert(arn, load_balancer);
@@ -168,28 +209,44 @@ impl LoadBalancerReconciler {
             // A load balancer without readable tags does not exist.
             let tags = tags.get(arn.as_str());
             if tags.is_some_and(|tags| ownership.has_foreign_rules(name, tags)) {
-                foreign_names.insert(load_balancer.name);
+                foreign_names.insert(load_balancer.name.clone());
             }
+            others.push(load_balancer);
         }
         // Only the listing shows a load balancer with an unexpected name.
         let mut existing: Option<BTreeSet<LoadBalancerArn>> = None;
+        let mut adopted_groups: BTreeSet<TargetGroupArn> = BTreeSet::new();
         if load_balancers.is_empty() {
             let oldest = state.changed_at.unwrap_or_else(|| ago(RECENT_LISTING_AGE));
             let listing = observer.listings.newer_than(op, oldest).await?;
             let mut existing_arns = BTreeSet::new();
             for load_balancer in &listing.load_balancers {
                 let arn = &load_balancer.arn;
-                let tags = listing.tags.get(arn.as_str());
-                if tags.is_some_and(|tags| ownership.is_owned(tags, FoundBy::Listing)) {
-                    load_balancers.insert(arn.clone(), load_balancer.clone());
-                }
                 existing_arns.insert(arn.clone());
+                let Some(found_tags) = listing.tags.get(arn.as_str()) else {
+                    continue;
+                };
+                if ownership.is_owned(found_tags, FoundBy::Listing) {
+                    load_balancers.insert(arn.clone(), load_balancer.clone());
+                    tags.insert(arn.as_str().into(), found_tags.clone());
+                } else if is_let_go(input.owner, found_tags) {
+                    others.push(load_balancer.clone());
+                    tags.insert(arn.as_str().into(), found_tags.clone());
+                }
             }
             existing = Some(existing_arns);
+            adopted_groups = unused_adopted_groups(input.owner, &listing);
+        }
+        for arn in load_balancers.keys() {
+            if let Some(after) = self.let_go.uncertain_for(arn) {
+                let message = format!("load balancer {arn} was let go of a moment ago");
+                return Err(CloudError::transient(message).with_retry_after(after));
+            }
         }
         // Now that the load balancers are known, more target groups may be the Service's.
-        let possible_groups =
+        let mut possible_groups =
             find_possible_groups(input.owner, &listed, &load_balancers, existing.as_ref());
+        possible_groups.extend(adopted_groups);
         let unread = possible_groups
             .iter()
             .filter(|arn| !tags.contains_key(arn.as_str()))
@@ -219,6 +276,9 @@ impl LoadBalancerReconciler {
             load_balancers: load_balancers.into_values().collect(),
             target_groups,
             foreign_names,
+            others,
+            listed,
+            tags,
         })
     }
 
@@ -262,7 +322,7 @@ impl LoadBalancerReconciler {
 
     /// Deletes target groups and removes them from `groups`. If one cannot be deleted, continues
     /// with the others.
-    async fn delete_target_groups(
+    pub(super) async fn delete_target_groups(
         &self,
         op: &Op,
         groups: &mut BTreeSet<TargetGroupArn>,
@@ -298,11 +358,33 @@ impl LoadBalancerReconciler {
 }
 
 /// The existing objects of a Service.
-struct FoundObjects {
-    load_balancers: Vec<LoadBalancer>,
-    target_groups: BTreeSet<TargetGroupArn>,
+pub(super) struct FoundObjects {
+    pub(super) load_balancers: Vec<LoadBalancer>,
+    pub(super) target_groups: BTreeSet<TargetGroupArn>,
     /// Names of the Service that somebody else's load balancers have.
     foreign_names: BTreeSet<Box<str>>,
+    /// Load balancers with a name of the Service that are not the Service's, and those that the Service
+    /// let go of.
+    pub(super) others: Vec<LoadBalancer>,
+    /// All target groups.
+    pub(super) listed: Vec<TargetGroup>,
+    /// The tags that were read, by ARN.
+    pub(super) tags: HashMap<Box<str>, Tags>,
+}
+
+impl FoundObjects {
+    fn has_mark(&self, load_balancer: &LoadBalancer) -> bool {
+        let tags = self.tags.get(load_balancer.arn.as_str());
+        tags.is_some_and(|tags| tags.contains_key(RETAINED_TAG))
+    }
+
+    /// Returns the load balancer whose adoption by the Service is not finished.
+    fn being_adopted(&self, owner: &ServiceKey) -> Option<&LoadBalancer> {
+        self.load_balancers.iter().find(|load_balancer| {
+            let tags = self.tags.get(load_balancer.arn.as_str());
+            tags.is_some_and(|tags| is_being_adopted(owner, tags))
+        })
+    }
 }
 
 /// Decides by tags which objects belong to the Service that is deleted.
@@ -323,16 +405,18 @@ impl OwnershipCheck<'_> {
 
     /// Returns true if the rules with the name of somebody else's load balancer are not the
     /// Service's. Under a generated name they are, unless the load balancer belongs to another
-    /// cluster.
+    /// cluster, or was let go of or adopted: then it needs its rules.
     fn has_foreign_rules(&self, name: &str, tags: &Tags) -> bool {
         self.found_by_name(name) == FoundBy::RequestedName
+            || tags.contains_key(RETAINED_TAG)
+            || tags.contains_key(ADOPTER_TAG)
             || (Cluster::any(tags) && !self.cluster.has(tags))
     }
 }
 
 /// Records the objects that are about to be deleted. The names are kept until the end, because the
 /// descriptions of security group rules contain them.
-fn record_deletion(
+pub(super) fn record_deletion(
     state: &mut LoadBalancerSyncState,
     input: &DeleteInput<'_>,
     found: &FoundObjects,
@@ -379,7 +463,7 @@ fn remembered_target_groups(state: &LoadBalancerSyncState) -> BTreeSet<TargetGro
 }
 
 /// Returns the listed target groups that any of these load balancers uses.
-fn attached_target_groups(
+pub(super) fn attached_target_groups(
     listed: &[TargetGroup],
     load_balancers: &BTreeMap<LoadBalancerArn, LoadBalancer>,
 ) -> BTreeSet<TargetGroupArn> {
@@ -391,6 +475,47 @@ fn attached_target_groups(
         })
         .map(|group| group.arn.clone())
         .collect()
+}
+
+/// Checks that the tags of a load balancer that the Service adopts are certain: they decide whether it
+/// is deleted, given back, or somebody else's.
+fn check_adopting(
+    owner: &ServiceKey,
+    state: &LoadBalancerSyncState,
+    tags: &HashMap<Box<str>, Tags>,
+    exists: bool,
+) -> Result<(), CloudError> {
+    let Some(adopting) = state.adopting.as_ref().filter(|_| exists) else {
+        return Ok(());
+    };
+    let shown = tags.get(adopting.arn.as_str());
+    let is_claimed = shown.is_some_and(|tags| tags.get(ADOPTER_TAG) == Some(&owner.uid));
+    let was_claimed_recently = state
+        .changed_at
+        .is_some_and(|at| at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW);
+    if shown.is_none() || (!is_claimed && was_claimed_recently) {
+        let message = format!(
+            "AWS may not show yet that service {} has claimed load balancer {}",
+            owner.key(),
+            adopting.name
+        );
+        return Err(CloudError::transient(message).with_retry_after(EVENTUAL_CONSISTENCY_WINDOW));
+    }
+    Ok(())
+}
+
+/// Returns the listed target groups that the Service adopted with a load balancer and that none uses
+/// now. Their names have the prefix of another Service.
+fn unused_adopted_groups(owner: &ServiceKey, listing: &Listing) -> BTreeSet<TargetGroupArn> {
+    let mut found = BTreeSet::new();
+    for group in &listing.target_groups {
+        let tags = listing.tags.get(group.arn.as_str());
+        let adopter = tags.and_then(|tags| tags.get(ADOPTER_TAG));
+        if adopter == Some(&owner.uid) && group.load_balancers.is_empty() {
+            found.insert(group.arn.clone());
+        }
+    }
+    found
 }
 
 /// Returns the target groups that may belong to a Service: groups that only its load balancers use,

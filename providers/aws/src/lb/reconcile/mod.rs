@@ -2,12 +2,15 @@
 //! applies the plan.
 
 mod activation;
+mod adopt;
 pub(in crate::lb) mod delete;
+mod recent_changes;
 pub(in crate::lb) mod resolved_targets;
+mod retain;
+mod stickiness;
 pub(in crate::lb) mod update_targets;
 
 use std::{
-    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
@@ -28,7 +31,7 @@ use crate::{
         apply::{Applier, ApplyStop, working_state::WorkingState},
         deps::LoadBalancerDeps,
         model::{
-            DesiredListener, DesiredLoadBalancer, ListenerKey, SubnetChoice, Targets, UpdateScope,
+            DesiredListener, DesiredLoadBalancer, ServiceKey, SubnetChoice, Targets, UpdateScope,
         },
         names,
         observe::{
@@ -37,12 +40,13 @@ use crate::{
         },
         plan::{self, PlanInput},
         reconcile::{
+            recent_changes::RecentlyLetGo,
             resolved_targets::{ResolvedTargets, STOPPED_RECHECK_INTERVAL},
+            stickiness::{disable_unrequested_stickiness, enables_stickiness},
             update_targets::defer_stopped_instances,
         },
         retry_delay::{self, Deferred, MissingObjectRetries},
         security_groups::RuleRequest,
-        spec::STICKY,
         status,
         sync_state::{LastApplied, LoadBalancerSyncState, SyncStateStore},
         targets::pods::RuleInputs,
@@ -64,6 +68,8 @@ pub(in crate::lb) struct LoadBalancerReconciler {
     pub(in crate::lb) observer: Observer,
     pub(in crate::lb) deps: LoadBalancerDeps,
     pub(in crate::lb) sync_states: SyncStateStore,
+    /// Load balancers that this process let go of a moment ago, which reads may not show yet.
+    let_go: RecentlyLetGo,
 }
 
 /// The desired state of one Service, with its backends.
@@ -86,6 +92,7 @@ impl LoadBalancerReconciler {
             scope,
             deps,
             sync_states: SyncStateStore::default(),
+            let_go: RecentlyLetGo::default(),
         }
     }
 
@@ -147,6 +154,12 @@ impl LoadBalancerReconciler {
         // From here on objects may change, which an older listing does not show.
         state.changed_at = Some(Instant::now());
 
+        let observed = self
+            .adopt(op, input, observed, &resolved_targets, state)
+            .await?;
+        if let Some(waits) = adopt::waits_for_backends(op, desired, &observed, &resolved_targets) {
+            return Ok(waits.into());
+        }
         check_creation(desired, &observed)?;
         self.announce_activation(op, input, &observed, &resolved_targets, state)
             .await?;
@@ -166,7 +179,7 @@ impl LoadBalancerReconciler {
             .build_plan_input(op, desired, &observed, &resolved_targets, groups)
             .await?;
         let result = self
-            .plan_and_apply(op, desired, &plan_input, &resolved_targets, observed, state)
+            .plan_and_apply(op, desired, plan_input, &resolved_targets, observed, state)
             .await;
         state.changed_at = Some(Instant::now());
         result
@@ -330,32 +343,42 @@ impl LoadBalancerReconciler {
             groups,
             targets: resolved_targets.targets.clone(),
             rules_digest: rules_digest(desired, &resolved_targets.rule_inputs),
+            keeps_targets: false,
         })
     }
 
     /// Returns the tags of all objects of a Service, including the ownership tags.
     fn all_tags(&self, desired: &DesiredLoadBalancer) -> Tags {
         let mut tags = desired.extra_tags.clone();
-        tags.extend(self.scope.cluster.tags());
-        tags.insert(SERVICE_TAG.into(), desired.owner.key().into());
+        tags.extend(self.ownership_tags(&desired.owner));
+        tags
+    }
+
+    /// Returns the tags that name cluster and Service as the owner.
+    fn ownership_tags(&self, owner: &ServiceKey) -> Tags {
+        let mut tags = self.scope.cluster.tags();
+        tags.insert(SERVICE_TAG.into(), owner.key().into());
         tags
     }
 
     /// Plans the differences and applies the plan. If an action finds that the working state was
-    /// incomplete, plans again from the updated working state.
+    /// incomplete, plans again from the updated working state. An adoption needs a second plan, to
+    /// finish it.
+    // length: one arm for each way in which a plan ends
     async fn plan_and_apply(
         &self,
         op: &Op,
         desired: &DesiredLoadBalancer,
-        plan_input: &PlanInput,
+        mut plan_input: PlanInput,
         resolved_targets: &ResolvedTargets,
         mut observed: ObservedState,
         state: &mut LoadBalancerSyncState,
     ) -> Result<Progress, CloudError> {
         let instances: Vec<_> = resolved_targets.instances.iter().cloned().collect();
         let planned_desired = disable_unrequested_stickiness(desired, &state.sticky_listeners);
+        plan_input.keeps_targets = adopt::is_adoption_unfinished(desired, &observed);
         for _ in 0..MAX_REPLANS {
-            let mut actions = plan::plan(&planned_desired, plan_input, &observed)?;
+            let mut actions = plan::plan(&planned_desired, &plan_input, &observed)?;
             let stopped_pending =
                 defer_stopped_instances(op, &mut actions, &resolved_targets.stopped);
 
@@ -369,7 +392,18 @@ impl LoadBalancerReconciler {
             observed = working_state.observed;
 
             match result {
+                // The load balancer serves for the Service, too: the adoption is finished.
+                Ok(()) if plan_input.keeps_targets && target_group_full.is_none() => {
+                    plan_input.keeps_targets = false;
+                    let progress = self
+                        .adoption_progress(op, desired, &observed, resolved_targets, state)
+                        .await?;
+                    if progress != Progress::Done {
+                        return Ok(progress);
+                    }
+                }
                 Ok(()) => {
+                    state.adopting = None;
                     observed.rules_digest = Some(plan_input.rules_digest);
                     state.observed = Some(observed);
                     self.report_unmanaged_groups(op, desired, resolved_targets, state);
@@ -408,10 +442,8 @@ impl LoadBalancerReconciler {
         }
         state.observed = Some(observed);
         state.invalidate();
-        Err(CloudError::transient(format!(
-            "load balancer {} changes while it is reconciled",
-            desired.name
-        )))
+        let message = format!("load balancer {} changes while it is reconciled", desired.name);
+        Err(CloudError::transient(message))
     }
 
     pub(in crate::lb) fn new_applier<'a>(
@@ -475,6 +507,14 @@ impl LoadBalancerReconciler {
             .await?;
 
         self.complete_for_shadow(op, desired, &mut observed).await?;
+        let adoption = self
+            .plan_adoption(op, desired, &observed, &resolved_targets)
+            .await?;
+        if let Some((mut changes, adopted)) = adoption {
+            changes.extend(status_difference(input.service, &adopted)?);
+            state.last_applied = None;
+            return Ok(changes);
+        }
         check_creation(desired, &observed)?;
 
         let mut changes = self
@@ -645,38 +685,6 @@ fn check_creation(
     Err(CloudError::invalid_input(desired.creation_errors.join("; ")))
 }
 
-fn enables_stickiness(listener: &DesiredListener) -> bool {
-    listener
-        .target_group
-        .attributes
-        .get(STICKY)
-        .is_some_and(|value| &**value == "true")
-}
-
-/// Returns the desired state with stickiness disabled on the listeners where we enabled it and the
-/// Service does not mention it any more. Attributes that a Service does not mention are otherwise
-/// left unchanged.
-fn disable_unrequested_stickiness<'a>(
-    desired: &'a DesiredLoadBalancer,
-    sticky_listeners: &BTreeSet<ListenerKey>,
-) -> Cow<'a, DesiredLoadBalancer> {
-    let must_disable = |listener: &DesiredListener| {
-        let is_mentioned = listener.target_group.attributes.contains_key(STICKY);
-        sticky_listeners.contains(&listener.key()) && !is_mentioned
-    };
-    if !desired.listeners.iter().any(must_disable) {
-        return Cow::Borrowed(desired);
-    }
-    let mut desired = desired.clone();
-    for listener in &mut desired.listeners {
-        if must_disable(listener) {
-            let attributes = &mut listener.target_group.attributes;
-            attributes.insert(STICKY.into(), "false".into());
-        }
-    }
-    Cow::Owned(desired)
-}
-
 /// Returns the names that the load balancer may have.
 fn load_balancer_names(input: &ReconcileInput<'_>) -> Vec<Box<str>> {
     names_of(input.desired, &names::load_balancer(&input.desired.owner.uid))
@@ -696,6 +704,7 @@ fn load_balancer_query<'a>(
             || hostname.is_some()
             || state.changed_at.is_some(),
         changed_at: state.changed_at,
+        adopts: input.desired.adopts.as_deref(),
     }
 }
 

@@ -14,8 +14,8 @@ use crate::{
         observe::{ReadScope, observed::ObservedState},
         plan::{self, ActionKind, PlannedAction},
         reconcile::{
-            LoadBalancerReconciler, ReconcileInput, resolved_targets::ResolvedTargets,
-            rules_digest, to_outcome,
+            LoadBalancerReconciler, ReconcileInput, adopt::is_adoption_unfinished,
+            resolved_targets::ResolvedTargets, rules_digest, to_outcome,
         },
         retry_delay::{self, Deferred},
         sync_state::LoadBalancerSyncState,
@@ -57,10 +57,14 @@ impl LoadBalancerReconciler {
         state.responses.clear();
         state.changed_at = Some(Instant::now());
         if observed.load_balancer.is_none() {
-            let message = format!("load balancer {} does not exist", desired.name);
-            return Err(CloudError::new(ErrorKind::NotFound, message));
+            return Err(not_found(desired));
         }
 
+        // Until it is adopted completely, the load balancer also serves for its former Service.
+        if is_adoption_unfinished(desired, &observed) {
+            state.observed = Some(observed);
+            return Ok(Progress::Done);
+        }
         let mut actions = plan::plan_targets_only(desired, &resolved_targets.targets, &observed);
         let stopped_pending = defer_stopped_instances(op, &mut actions, &resolved_targets.stopped);
         // New nodes may have another security group, and new pods another port.
@@ -215,6 +219,11 @@ pub(in crate::lb) fn defer_stopped_instances(
         after: retry_delay::rejected_targets(op),
         reason: reason.into(),
     })
+}
+
+fn not_found(desired: &DesiredLoadBalancer) -> CloudError {
+    let message = format!("load balancer {} does not exist", desired.name);
+    CloudError::new(ErrorKind::NotFound, message)
 }
 
 /// Returns true if the targets of any target group were not read.

@@ -20,7 +20,7 @@ use crate::{
         AwsError, AwsErrorCause, Filter, SecurityGroupId, Tags,
         ec2::{
             AuthorizeSecurityGroupIngress, CreateSecurityGroup, CreateTags, DeleteSecurityGroup,
-            DescribeSecurityGroups, RevokeSecurityGroupIngress, Rule, SecurityGroup,
+            DeleteTags, DescribeSecurityGroups, RevokeSecurityGroupIngress, Rule, SecurityGroup,
         },
     },
     client::{wait_in_line, with_message},
@@ -68,6 +68,8 @@ struct CacheState {
     uncertain: BTreeSet<SecurityGroupId>,
     /// Changes so recent that reads may not show them, in order.
     recent_changes: Vec<RecentChange>,
+    /// Changes of tags so recent that reads may not show them, in order.
+    recent_tags: Vec<RecentTags>,
     /// Groups that this process created, with the time. Reads may not show them for a while.
     created: HashMap<SecurityGroupId, (Instant, Arc<SecurityGroup>)>,
 }
@@ -78,6 +80,14 @@ struct RecentChange {
     group: SecurityGroupId,
     rule: Rule,
     kind: ChangeKind,
+}
+
+/// Tags that were set on a group, and keys of those that were removed.
+struct RecentTags {
+    at: Instant,
+    group: SecurityGroupId,
+    set: Tags,
+    removed: Vec<Box<str>>,
 }
 
 #[derive(Clone, Copy)]
@@ -119,8 +129,27 @@ impl CacheState {
         }
     }
 
+    /// Records tags that were set or removed, and changes the stored group.
+    fn record_tags(&mut self, id: &SecurityGroupId, set: Tags, removed: Vec<Box<str>>) {
+        self.recent_tags
+            .retain(|change| change.at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW);
+        let at = Instant::now();
+        self.recent_tags
+            .push(RecentTags { at, group: id.clone(), set, removed });
+        if let Some(cached) = self.groups.get(id).cloned() {
+            let group = self.with_recent_changes((*cached).clone());
+            self.store(group);
+        }
+    }
+
     /// Applies recent changes, which a read may not show yet, to a group that was read.
     fn with_recent_changes(&self, mut group: SecurityGroup) -> SecurityGroup {
+        for change in &self.recent_tags {
+            if change.group == group.id && change.at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW {
+                group.tags.extend(change.set.clone());
+                group.tags.retain(|key, _| !change.removed.contains(key));
+            }
+        }
         for change in &self.recent_changes {
             if change.group != group.id || !change.may_be_invisible() {
                 continue;
@@ -484,12 +513,33 @@ impl SecurityGroupCache {
             .await
             .map_err(|error| group_error(error, &group.id))?;
         guard.completed = true;
-        let mut state = self.state.lock();
-        if let Some(cached) = state.groups.get(&group.id) {
-            let mut tagged = (**cached).clone();
-            tagged.tags.extend(tags);
-            state.store(tagged);
+        self.state.lock().record_tags(&group.id, tags, Vec::new());
+        Ok(())
+    }
+
+    /// Removes tags with these values from a group.
+    pub(crate) async fn untag(
+        &self,
+        op: &Op,
+        group: &SecurityGroup,
+        tags: Tags,
+        reason: &str,
+    ) -> Result<(), CloudError> {
+        if tags.is_empty() {
+            return Ok(());
         }
+        let request = DeleteTags { resources: vec![(&*group.id).into()], tags: tags.clone() };
+        let mut guard = ChangeGuard { cache: self, id: &group.id, completed: false };
+        self.scope
+            .client
+            .write(op, request, reason)
+            .await
+            .map_err(|error| group_error(error, &group.id))?;
+        guard.completed = true;
+        let removed = tags.into_keys().collect();
+        self.state
+            .lock()
+            .record_tags(&group.id, Tags::new(), removed);
         Ok(())
     }
 

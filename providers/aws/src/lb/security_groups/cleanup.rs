@@ -7,7 +7,7 @@ use ccm_core::provider::{CloudError, EventType, Op, Progress};
 use super::{
     SHARED_READ_AGE, SecurityGroupManager,
     cache::GroupsById,
-    managed::{self, MANAGED_DESCRIPTION},
+    identity::{MANAGED_DESCRIPTION, find_managed, handed_over},
     plan::RuleChange,
 };
 use crate::{
@@ -43,7 +43,7 @@ impl SecurityGroupManager {
         let groups = self.remove_node_rules(op, lb_name).await?;
         // A group that was created just before a crash may be missing in the list.
         let name = names::security_group(op.cluster_name(), owner);
-        let group = match managed::find(&groups, &name) {
+        let group = match find_managed(&groups, owner, &name) {
             Some(group) => Some(group),
             None => self.cache.read_by_name(op, &name).await?,
         };
@@ -125,7 +125,8 @@ impl SecurityGroupManager {
             .cache
             .groups(op, SHARED_READ_AGE.min(self.max_rule_age()))
             .await?;
-        match managed::find(&groups, &names::security_group(op.cluster_name(), owner)) {
+        let name = names::security_group(op.cluster_name(), owner);
+        match find_managed(&groups, owner, &name) {
             Some(group) if !used.contains(&group.id) && self.is_created_for(op, &group, owner) => {
                 Ok(Some(group.id.clone()))
             }
@@ -136,7 +137,12 @@ impl SecurityGroupManager {
     /// Returns true if a group was created for a Service. The cluster must own the group, its
     /// description must be that of managed groups, and it must have the Service's tag. Groups of
     /// upstream have no such tag, so that their name must match instead.
-    fn is_created_for(&self, op: &Op, group: &SecurityGroup, owner: &ServiceKey) -> bool {
+    pub(super) fn is_created_for(
+        &self,
+        op: &Op,
+        group: &SecurityGroup,
+        owner: &ServiceKey,
+    ) -> bool {
         let name = names::security_group(op.cluster_name(), owner);
         let name_without_hash = &name[..name.len() - NAME_HASH_LENGTH];
         let belongs_to_service = match group.tags.get(SERVICE_TAG) {
@@ -144,6 +150,7 @@ impl SecurityGroupManager {
             None => group.name.starts_with(name_without_hash) && group.name.len() == name.len(),
         };
         self.scope.cluster.owns(&group.tags)
+            && handed_over(group, owner).is_none()
             && *group.description == *MANAGED_DESCRIPTION
             && belongs_to_service
             && !self.is_protected(&group.id)

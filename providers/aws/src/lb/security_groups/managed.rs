@@ -5,9 +5,11 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use ccm_core::provider::{CloudError, ErrorKind, Op, PlannedChange};
 
+pub(super) use super::identity::find;
 use super::{
     SecurityGroupManager,
     cache::GroupsById,
+    identity::{MANAGED_DESCRIPTION, find_managed, handed_over},
     node_group_selection::missing_rules,
     plan::{self, FrontendGroups},
 };
@@ -25,8 +27,6 @@ use crate::{
     ownership_tags::{Cluster, OTHER_CONTROLLER_TAG, SERVICE_TAG},
 };
 
-/// Description of a managed group, the same as upstream's.
-pub const MANAGED_DESCRIPTION: &str = "[k8s] Managed SecurityGroup for LoadBalancer";
 /// Description of the group that all load balancers share.
 pub const SHARED_DESCRIPTION: &str = "[k8s] Shared Backend SecurityGroup for LoadBalancer";
 
@@ -131,7 +131,7 @@ impl SecurityGroupManager {
         let name = names::security_group(op.cluster_name(), &desired.owner);
         let max_age = super::SHARED_READ_AGE.min(self.max_rule_age());
         let groups = self.cache.groups(op, max_age).await?;
-        let Some(group) = find(&groups, &name) else {
+        let Some(group) = find_managed(&groups, &desired.owner, &name) else {
             plan.add_creation(&name);
             return Ok(());
         };
@@ -155,7 +155,7 @@ impl SecurityGroupManager {
     ) -> Result<SecurityGroupId, CloudError> {
         let name = names::security_group(op.cluster_name(), &desired.owner);
         let groups = self.cache.groups(op, self.max_rule_age()).await?;
-        let group = match find(&groups, &name) {
+        let group = match find_managed(&groups, &desired.owner, &name) {
             Some(group) => group,
             None => {
                 self.create_group(op, &name, MANAGED_DESCRIPTION, self.tags(desired))
@@ -302,11 +302,6 @@ impl SecurityGroupManager {
     }
 }
 
-/// Finds a group by its name, which is unique in a VPC.
-pub(super) fn find(groups: &GroupsById, name: &str) -> Option<Arc<SecurityGroup>> {
-    groups.values().find(|group| *group.name == *name).cloned()
-}
-
 /// Returns the rules of the managed group that are not desired. The whole group is ours, so that is
 /// all other rules.
 pub(super) fn surplus_rules(group: &SecurityGroup, desired: &BTreeSet<Rule>) -> Vec<Rule> {
@@ -328,6 +323,14 @@ pub(super) fn check_adoptable(
         Some(service) => **service == *owner.key(),
         None => *group.description == *description,
     };
+    if let Some(reason) = handed_over(group, owner) {
+        return Err(CloudError::invalid_input(format!(
+            "security group {} ({}) has the name of the one for {}, but {reason}",
+            group.name,
+            group.id,
+            owner.key()
+        )));
+    }
     if cluster.has(&group.tags) || (has_no_owner && is_of_service) {
         return Ok(());
     }

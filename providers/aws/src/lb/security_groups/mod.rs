@@ -11,9 +11,11 @@ pub(in crate::lb) mod classic;
 mod classic_cleanup;
 mod cleanup;
 pub(crate) mod desired_rules;
+mod identity;
 mod managed;
 mod node_group_selection;
 pub(crate) mod plan;
+mod retained;
 pub(in crate::lb) mod unmanaged;
 mod unobserved;
 
@@ -27,13 +29,16 @@ use ccm_core::provider::{CloudError, Op, PlannedChange};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-pub use self::managed::{FrontendPlan, MANAGED_DESCRIPTION, SHARED_DESCRIPTION};
 use self::{
     cache::{GroupsById, SecurityGroupCache},
     plan::RuleChange,
     unobserved::DeletedNames,
 };
 pub(crate) use self::{classic::group_name as classic_group_name, cleanup::in_use, plan::summary};
+pub use self::{
+    identity::MANAGED_DESCRIPTION,
+    managed::{FrontendPlan, SHARED_DESCRIPTION},
+};
 use super::{
     model::{DesiredLoadBalancer, SecurityGroupChoice},
     names,
@@ -265,7 +270,8 @@ impl SecurityGroupManager {
             .iter()
             .filter_map(|id| groups.get(id))
             .find(|group| {
-                group.name == name
+                let owner = &request.desired.owner;
+                (group.name == name || identity::is_adopted(group, owner))
                     && !self.is_protected(&group.id)
                     && self.scope.cluster.has(&group.tags)
             })

@@ -24,7 +24,7 @@ pub(super) use self::{
 
 use ccm_core::{
     k8s::ServiceView,
-    provider::{CloudError, EventType, FieldError, LabelRequirement, ServiceNotice},
+    provider::{CloudError, EventType, FieldError, LabelRequirement, ServiceNotice, adopted_id},
 };
 
 pub(super) use self::{
@@ -295,6 +295,7 @@ fn parse_desired(reader: &mut SpecReader<'_>) -> Option<DesiredLoadBalancer> {
             UpdateScope::All
         },
         creation_errors: std::mem::take(&mut reader.creation_errors),
+        adopts: adopted_id(reader.service).map(Into::into),
     };
     notices::unenforced_source_ranges(reader, &desired);
     notices::proxy_protocol_on_health_checks(reader, &desired);
@@ -347,6 +348,8 @@ fn extra_tags(reader: &mut SpecReader<'_>) -> Tags {
         ownership_tags::LEGACY_CLUSTER_TAG,
         ownership_tags::SERVICE_TAG,
         ownership_tags::OTHER_CONTROLLER_TAG,
+        ownership_tags::RETAINED_TAG,
+        ownership_tags::ADOPTER_TAG,
     ] {
         if tags.remove(key).is_some() {
             reader.warn(

@@ -138,6 +138,37 @@ impl Fixture {
         }
     }
 
+    /// A process of another cluster in the same VPC, with nodes of its own and the same
+    /// `--cluster-name`.
+    pub(super) fn beside(&self, cluster: &str, nodes: usize) -> Self {
+        let key = format!("kubernetes.io/cluster/{cluster}");
+        let group = self
+            .aws
+            .security_group(&self.world.vpc, cluster, &[(&key, "owned")]);
+        let mut world = self.world.clone();
+        world.node_group = group.clone();
+        world.nodes = (0..nodes)
+            .map(|n| {
+                let subnet = &self.world.private[n % self.world.private.len()];
+                let instance = self.aws.instance(subnet).group(&group);
+                instance.tag(&key, "owned").launch()
+            })
+            .collect();
+        let nodes = world.nodes.iter().map(node).collect();
+        Self::start(world, nodes, self.settings.clone()).of_cluster(cluster)
+    }
+
+    /// The same process with another ID of its cluster.
+    pub(super) fn of_cluster(mut self, cluster: &str) -> Self {
+        let scope = Scope {
+            cluster: Cluster::new(cluster, false),
+            ..self.balancers.reconciler.scope.clone()
+        };
+        self.store = InstanceCache::new(scope.clone());
+        self.balancers = NetworkLoadBalancers::new(scope, self.store.clone());
+        self
+    }
+
     /// Ends this process and starts another, which knows nothing.
     pub(super) fn restart(self) -> Self {
         self.aws.restart_process();

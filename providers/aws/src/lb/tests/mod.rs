@@ -1,5 +1,6 @@
 //! Load balancers on the in-memory AWS.
 
+mod adopted;
 mod behaviour;
 mod classic;
 mod classic_doubt;
@@ -17,5 +18,6 @@ mod partial_failures;
 mod pods;
 mod properties;
 mod resume;
+mod retained;
 mod sleep_limits;
 mod takeover;

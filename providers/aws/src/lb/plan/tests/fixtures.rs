@@ -74,6 +74,7 @@ pub(super) fn plan_input(wanted: &DesiredLoadBalancer, instances: &[&str]) -> Pl
         groups: Vec::new(),
         targets: targets.collect(),
         rules_digest: Digest::of(wanted),
+        keeps_targets: false,
     }
 }
 
