@@ -155,7 +155,7 @@ impl Fixture {
             })
             .collect();
         let nodes = world.nodes.iter().map(node).collect();
-        Self::start(world, nodes, self.settings.clone()).of_cluster(cluster)
+        Self::start(world, nodes, self.settings.clone(), self.clock.clone()).of_cluster(cluster)
     }
 
     /// The same process with another ID of its cluster.
