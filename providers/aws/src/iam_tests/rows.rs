@@ -198,7 +198,7 @@ pub(super) fn requests(action: Action, owner: Owner) -> Vec<(Limit, Call)> {
         // replaced one its name; the tagging controller tags instances.
         A::CreateTags => [
             (Adoptable, GROUP, pair("team", "red")),
-            (Owned, GROUP, pair("kubernetes.io/service-name", "default/web")),
+            (Adoptable, GROUP, pair("kubernetes.io/service-name", "default/web")),
             (Tagged, INSTANCE, pair("team", "red")),
         ]
         .map(|(limit, id, tags)| {
