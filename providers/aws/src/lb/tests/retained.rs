@@ -406,6 +406,10 @@ async fn a_new_service_of_the_name_gets_its_own() {
         };
         if restart {
             rig = rig.restart();
+        } else {
+            // As the framework sees it at first: nothing can exist.
+            let new = super::fixture::fresh(&again);
+            rig.ensure(&new, ReadMode::Fresh).await.result.unwrap();
         }
         let again = published(&again, &rig.settle(&again).await);
         assert_ne!(again.status, web.status);
