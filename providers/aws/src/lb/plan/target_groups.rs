@@ -89,12 +89,12 @@ impl<'a> ListenerGroupPair<'a> {
         } else {
             1
         };
-        let is_free = |name: &Box<str>| {
-            observed.group_by_name(name).is_none() && !observed.reserved_group_names.contains(name)
+        let is_taken = |name: &str| {
+            observed.group_by_name(name).is_some() || observed.reserved_group_names.contains(name)
         };
         let free_name = candidate_names(desired, listener)
             .take(max_names)
-            .find(is_free);
+            .find(|name| !is_taken(name));
         let name_conflict = if free_name.is_none() && !is_used {
             conflict.filter(|group| group.tags.is_some())
         } else {

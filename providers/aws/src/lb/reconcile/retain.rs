@@ -339,16 +339,13 @@ fn retained(load_balancer: &LoadBalancer, found: &FoundObjects) -> RetainOutcome
         .map(|group| &*group.name)
         .take(MAX_GROUPS_IN_NOTE)
         .collect();
-    let mut kept = format!(
+    let mut kept = vec![format!(
         "network load balancer {} with host name {} and its listeners",
         load_balancer.name, load_balancer.dns_name
-    );
+    )];
     if !groups.is_empty() {
-        kept += &format!(
-            ", {} target groups ({}) with their targets",
-            attached.len(),
-            groups.join(", ")
-        );
+        let names = groups.join(", ");
+        kept.push(format!("{} target groups ({names}) with their targets", attached.len()));
     }
     if !load_balancer.security_groups.is_empty() {
         let ids: Vec<&str> = load_balancer
@@ -356,10 +353,13 @@ fn retained(load_balancer: &LoadBalancer, found: &FoundObjects) -> RetainOutcome
             .iter()
             .map(|id| &**id)
             .collect();
-        kept += &format!(", its security groups ({})", ids.join(", "));
+        kept.push(format!("its security groups ({})", ids.join(", ")));
     }
-    kept += ", and the rules for it in the security groups of nodes";
-    RetainOutcome::Retained { id: load_balancer.arn.as_str().into(), kept: kept.into() }
+    kept.push("and the rules for it in the security groups of nodes".to_owned());
+    RetainOutcome::Retained {
+        id: load_balancer.arn.as_str().into(),
+        kept: kept.join(", ").into(),
+    }
 }
 
 /// Returns the error for a load balancer that may be the Service's, although its tags do not say so.

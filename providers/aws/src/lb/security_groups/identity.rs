@@ -43,3 +43,43 @@ pub(super) fn is_adopted(group: &SecurityGroup, owner: &ServiceKey) -> bool {
 pub(super) fn handed_over(group: &SecurityGroup, owner: &ServiceKey) -> Option<String> {
     ownership::handed_over(owner, &group.tags)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{api::Tags, lb::security_groups::managed, ownership_tags::Cluster};
+
+    #[test]
+    fn a_group_that_was_handed_over_is_nobodys_by_its_name() {
+        let owner = ServiceKey {
+            namespace: "default".into(),
+            name: "web".into(),
+            uid: "u".into(),
+        };
+        let own: [(&str, &str); 2] =
+            [("kubernetes.io/cluster/c", "owned"), ("kubernetes.io/service-name", "default/web")];
+        for (more, is_own) in [
+            (&[][..], true),
+            (&[("kubernetes.io/retained-from", "u")], true),
+            (&[("kubernetes.io/retained-from", "v")], false),
+            (&[("kubernetes.io/adopted-by", "u")], true),
+            (&[("kubernetes.io/adopted-by", "v")], false),
+        ] {
+            let pairs = own.iter().chain(more);
+            let tags: Tags = pairs
+                .map(|(key, value)| ((*key).into(), (*value).into()))
+                .collect();
+            let group = SecurityGroup {
+                id: "sg-1".into(),
+                name: "web".into(),
+                description: MANAGED_DESCRIPTION.into(),
+                vpc: None,
+                ingress: Vec::new(),
+                tags,
+            };
+            let cluster = Cluster::new("c", false);
+            let check = managed::check_adoptable(&cluster, &group, &owner, MANAGED_DESCRIPTION);
+            assert_eq!(check.is_ok(), is_own, "{more:?}");
+        }
+    }
+}

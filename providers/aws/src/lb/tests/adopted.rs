@@ -128,6 +128,7 @@ async fn a_service_of_another_cluster_gets_it_with_its_host_name() {
             let (rig, web, arn) = kept(settings.clone(), &[80, 443]).await;
             let other = rig.beside("other", 3);
             let app = adopting("app7", ports, &arn);
+            let groups = rig.aws.load_balancers()[0].security_groups.clone();
             let planned = other.plan(&app).await.unwrap();
             assert_eq!(
                 (&*planned[0].operation, &*planned[0].object),
@@ -140,6 +141,8 @@ async fn a_service_of_another_cluster_gets_it_with_its_host_name() {
             assert_adopted(&other, &app.uid, "default/app7", "adopted");
             assert_eq!(rig.aws.load_balancers().len(), 1);
             assert_eq!(rig.aws.target_groups().len(), 2);
+            // Rules of others may refer to its security group.
+            assert_eq!(rig.aws.load_balancers()[0].security_groups, groups);
             for port in ports {
                 assert_eq!(members(&rig, *port), nodes(&other));
             }
@@ -587,8 +590,14 @@ async fn it_moves_back_the_same_way() {
 
 #[tokio::test(start_paused = true)]
 async fn a_target_group_that_is_still_in_use_is_not_left_behind() {
-    for restart in [false, true] {
-        let (rig, _, arn) = kept(Settings::default(), &[80]).await;
+    for (restart, is_empty) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut rig = Fixture::new(1);
+        if is_empty {
+            rig.nodes.clear();
+        }
+        let web = service("web", &[80]);
+        let web = published(&web, &rig.settle(&web).await);
+        let arn = keep(&rig, &web).await;
         let mut other = rig.beside("other", 1);
         let app = adopting("app7", &[80], &arn);
         rig.aws
@@ -665,5 +674,61 @@ async fn a_cluster_that_manages_no_groups_does_not_adopt_one() {
         .result
         .unwrap_err();
     assert!(error.to_string().contains("NLBSecurityGroupMode"), "{error}");
+    assert!(before == rig.aws.snapshot());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_overtaken_sees_it_before_anything_else_is_changed() {
+    let (rig, _, arn) = kept(Settings::default(), &[80]).await;
+    rig.aws
+        .configure(|options| options.latency = Duration::from_millis(100));
+    let other = rig.beside("other", 1);
+    let app = adopting("app", &[80], &arn);
+    let overtake = async {
+        while !rig.aws.tags(&arn).contains_key(ADOPTER_TAG) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        rig.aws.tag(&arn, ADOPTER_TAG, "somebody");
+    };
+    let (outcome, ()) = tokio::join!(other.ensure(&app, ReadMode::Fresh), overtake);
+    let error = outcome.result.unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("somebody adopts it at the same time"),
+        "{error}"
+    );
+    assert_eq!(rig.aws.calls(Action::AddElbTags), 2, "the mark, and the claim");
+    assert_eq!(members(&rig, 80), nodes(&rig));
+}
+
+/// The answer to the claim is lost, and the annotation is removed.
+#[tokio::test(start_paused = true)]
+async fn what_may_be_claimed_is_looked_for_before_another_one_is_created() {
+    let (rig, web, arn) = kept(Settings::default(), &[80]).await;
+    let other = rig.beside("other", 1);
+    let mut app = adopting("app", &[80], &arn);
+    rig.aws.fail_nth_write(1, Crash::After);
+    let outcome = other.ensure(&app, ReadMode::Fresh).await;
+    outcome.result.unwrap_err();
+    app.annotations.clear();
+    let outcome = other.ensure(&app, ReadMode::Cached).await;
+    assert_eq!(outcome.status, Some(web.status), "{:?}", outcome.result);
+    assert_eq!(rig.aws.load_balancers().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_name_of_what_it_adopts_hides_no_load_balancer_of_the_service() {
+    let rig = Fixture::new(1);
+    let named = with(service("web", &[80]), "name", "front");
+    let named = published(&named, &rig.settle(&named).await);
+    let arn = keep(&rig, &named).await;
+    let app = with(service("app", &[80]), "name", "back");
+    let app = published(&app, &rig.settle(&app).await);
+    let rig = rig.restart();
+    let before = rig.aws.snapshot();
+    let app = adopts(with(app, "name", "front"), &arn);
+    let error = rig.ensure(&app, ReadMode::Fresh).await.result.unwrap_err();
+    assert!(error.to_string().contains("because it has load balancer"), "{error}");
     assert!(before == rig.aws.snapshot());
 }

@@ -67,7 +67,7 @@ fn without_tags(rig: &Fixture) -> String {
     let lines = text
         .lines()
         .filter(|line| !line.trim_start().starts_with("tags:"));
-    lines.map(|line| format!("{line}\n")).collect()
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn has_tag(rig: &Fixture, object: &str, key: &str) -> bool {
@@ -406,6 +406,10 @@ async fn a_new_service_of_the_name_gets_its_own() {
         };
         if restart {
             rig = rig.restart();
+        } else {
+            // As the framework sees it at first: nothing can exist.
+            let new = super::fixture::fresh(&again);
+            rig.ensure(&new, ReadMode::Fresh).await.result.unwrap();
         }
         let again = published(&again, &rig.settle(&again).await);
         assert_ne!(again.status, web.status);
@@ -500,4 +504,17 @@ async fn what_was_let_go_of_a_moment_ago_is_not_deleted_whatever_is_read() {
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
     assert_eq!(rig.aws.load_balancers().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_security_group_that_another_service_adopted_stays_theirs() {
+    let rig = Fixture::with(1, managed());
+    let web = service("web", &[80]);
+    let web = published(&web, &rig.settle(&web).await);
+    let group = rig.aws.load_balancers()[0].security_groups[0].to_string();
+    rig.aws.tag(&group, ADOPTER_TAG, "somebody");
+    let before = rig.aws.tags(&group);
+    let rig = rig.restart();
+    keep(&rig, &web).await;
+    assert_eq!(rig.aws.tags(&group), before);
 }
