@@ -421,6 +421,18 @@ async fn the_way_back_ends_where_it_began() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_way_back_does_not_wait_for_the_load_balancer_that_is_left() {
+    let mut story = Move::switched().await;
+    story.drop_annotation("move-to");
+    let mut story = story.restart_blind(Action::DescribeTargetHealth);
+    story.call().await.unwrap_err();
+    assert!(story.shows_classic() && story.state().starts_with("returned"));
+    story.rig.aws.clear_faults();
+    story.finish().await;
+    same(&story.rig.aws.snapshot(), &only_classic().await, "back");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_service_that_changes_its_mind_twice_is_moved() {
     let mut story = Move::switched().await;
     story.drop_annotation("move-to");
