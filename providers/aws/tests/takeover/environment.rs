@@ -247,6 +247,24 @@ impl TakeoverEnvironment {
         Ok(nodes.iter().all(ready))
     }
 
+    /// The numbers of instances of all classic load balancers.
+    pub(crate) async fn classic_members(&self) -> anyhow::Result<Vec<usize>> {
+        let wire = self.moto.direct();
+        let names = wire
+            .ask(CLASSIC, "DescribeLoadBalancers", [])
+            .await?
+            .texts("LoadBalancerName");
+        let mut members = Vec::new();
+        for name in &names {
+            let parameters = [("LoadBalancerNames.member.1", &**name)];
+            let described = wire
+                .ask(CLASSIC, "DescribeLoadBalancers", parameters)
+                .await?;
+            members.push(described.texts("InstanceId").len());
+        }
+        Ok(members)
+    }
+
     /// Names of what there is in AWS for Services: balancers, target groups, security groups, and
     /// rules of the nodes'.
     pub(crate) async fn left(&self) -> anyhow::Result<Vec<String>> {

@@ -33,7 +33,11 @@ fn main() -> anyhow::Result<ExitCode> {
                 .map_err(failed)
         })
     };
-    let rounds = [("plain", Round::Plain), ("managed_security_groups", Round::Managed)];
+    let rounds = [
+        ("plain", Round::Plain),
+        ("managed_security_groups", Round::Managed),
+        ("classic", Round::Classic),
+    ];
     Ok(libtest_mimic::run(&arguments, rounds.into_iter().filter_map(trial).collect()).exit_code())
 }
 

@@ -82,9 +82,15 @@ impl TakeoverScenario {
         self.delete("local").await?;
         self.stage.join().await?;
         self.settled().await?;
+        self.classics_follow().await.with_context(|| ours.log())?;
         let upstream = self
             .swap(ours, ManagerKind::Upstream, Situation::Rollback)
             .await?;
+        self.stage.join().await?;
+        self.settled().await?;
+        self.classics_follow()
+            .await
+            .with_context(|| upstream.log())?;
         for name in self.kinds.keys().cloned().collect::<Vec<_>>() {
             self.delete(&name).await?;
         }
@@ -174,6 +180,24 @@ impl TakeoverScenario {
                 Instant::now() < deadline,
                 "nodes are ready: {nodes}; Services without an address: {waiting:?}; Services: {}",
                 services.len()
+            );
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until all nodes are instances of all classic load balancers.
+    async fn classics_follow(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + SOON;
+        let classics = self.kinds.values().filter(|kind| kind.is_classic());
+        let expected = vec![self.stage.nodes.len(); classics.count()];
+        loop {
+            let members = self.stage.classic_members().await?;
+            if members == expected {
+                return Ok(());
+            }
+            anyhow::ensure!(
+                Instant::now() < deadline,
+                "instances of classic load balancers: {members:?} instead of {expected:?}"
             );
             tokio::time::sleep(LOOK).await;
         }

@@ -13,7 +13,7 @@ pub(crate) struct ServiceKind {
     more: Value,
 }
 
-/// Certificate and bucket that Services name.
+/// Certificate and security group that Services name.
 pub(crate) struct Named<'a> {
     pub(crate) certificate: &'a str,
     pub(crate) group: &'a str,
@@ -111,7 +111,65 @@ pub(crate) fn kinds(round: Round, named: &Named<'_>) -> Vec<ServiceKind> {
     match round {
         Round::Plain => plain(named),
         Round::Managed => managed(named),
+        Round::Classic => classic(named),
     }
+}
+
+/// Services without type annotation.
+fn classic(named: &Named<'_>) -> Vec<ServiceKind> {
+    let two = json!([
+        {"name": "http", "port": 80, "protocol": "TCP"},
+        {"name": "https", "port": 443, "protocol": "TCP"}
+    ]);
+    let tls = [("ssl-cert", named.certificate), ("ssl-ports", "443")];
+    let and = |more: (&'static str, &'static str)| [tls[0], tls[1], more];
+    let local = json!({"externalTrafficPolicy": "Local"});
+    vec![
+        ServiceKind::new("one", &[]),
+        ServiceKind::new("two", &[]).ports(two.clone()),
+        ServiceKind::new("tls", &tls).ports(two.clone()),
+        ServiceKind::new("http", &and(("backend-protocol", "http"))).ports(two.clone()),
+        ServiceKind::new(
+            "policy",
+            &and(("ssl-negotiation-policy", "ELBSecurityPolicy-TLS-1-2-2017-01")),
+        )
+        .ports(two),
+        ServiceKind::new("proxy", &[("proxy-protocol", "*")]),
+        ServiceKind::new("local", &[]).more(local),
+        ServiceKind::new(
+            "health",
+            &[
+                ("healthcheck-protocol", "http"),
+                ("healthcheck-path", "/ready"),
+                ("healthcheck-interval", "20"),
+                ("healthcheck-timeout", "7"),
+                ("healthcheck-unhealthy-threshold", "5"),
+            ],
+        ),
+        ServiceKind::new("internal", &[("internal", "true")]),
+        ServiceKind::new(
+            "settings",
+            &[
+                ("connection-draining-enabled", "true"),
+                ("connection-draining-timeout", "120"),
+                ("connection-idle-timeout", "90"),
+                ("cross-zone-load-balancing-enabled", "true"),
+            ],
+        ),
+        ServiceKind::new(
+            "logs",
+            &[
+                ("access-log-enabled", "true"),
+                ("access-log-emit-interval", "5"),
+                ("access-log-s3-bucket-name", "logs"),
+                ("access-log-s3-bucket-prefix", "here"),
+            ],
+        ),
+        ServiceKind::new("ranges", &[("source-ranges", "10.1.0.0/16,192.0.2.0/24")]),
+        ServiceKind::new("given", &[("security-groups", named.group)]),
+        ServiceKind::new("extra", &[("extra-security-groups", named.group)]),
+        ServiceKind::new("tagged", &[("additional-resource-tags", "team=blue,cost=low")]),
+    ]
 }
 
 fn plain(named: &Named<'_>) -> Vec<ServiceKind> {

@@ -14,13 +14,15 @@ use anyhow::Context as _;
 /// empty name.
 pub(crate) type Changes = BTreeMap<(String, String), usize>;
 
-/// How upstream treats security groups of network load balancers.
+/// Which load balancers the Services have, and how upstream treats their security groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Round {
-    /// They have none, which is the default.
+    /// Network load balancers without security groups, which is the default.
     Plain,
     /// `NLBSecurityGroupMode = Managed`.
     Managed,
+    /// Classic load balancers with all their settings.
+    Classic,
 }
 
 /// When changing calls are counted.
@@ -67,12 +69,25 @@ const fn managed(mut row: Row) -> Row {
     row
 }
 
+const fn classic(mut row: Row) -> Row {
+    row.round = Round::Classic;
+    row
+}
+
 const HTTP: &str = "HTTP health check";
 const LOCAL: &str = "`externalTrafficPolicy: Local`";
 const TLS: &str = "TLS without `ssl-negotiation-policy`";
 const CLASSIC: &str = "classic load balancer";
 const MANAGED_LOCAL: &str = "`NLBSecurityGroupMode = Managed`, with `externalTrafficPolicy: Local`";
 
+const CLASSIC_POLICY: &str = "classic load balancer with `ssl-negotiation-policy`";
+const CLASSIC_TAGS: &str = "classic load balancer with `additional-resource-tags`";
+const SET_POLICIES: &str = "classic SetLoadBalancerPoliciesOfListener";
+
+const SAME_POLICIES: &str =
+    "Upstream sends the policy at each start although it is the same. No effect.";
+const SAME_TAGS: &str =
+    "Upstream sends the tags at each start although they are the same. No effect.";
 const SAME_PATH: &str = "Upstream sends the path at each start although it is the same. No effect.";
 const SAME_POLICY: &str =
     "Upstream takes AWS' default policy for a difference at each start. No effect.";
@@ -107,15 +122,38 @@ const ROWS: &[Row] = &[
         SAME_CLASSIC,
     ),
     managed(row(Situation::Upstream, "local", MANAGED_LOCAL, "ModifyTargetGroup", SAME_PATH)),
+    classic(row(Situation::Upstream, "policy", CLASSIC_POLICY, SET_POLICIES, SAME_POLICIES)),
+    classic(row(Situation::Upstream, "tagged", CLASSIC_TAGS, "classic AddTags", SAME_TAGS)),
+    classic(row(Situation::Rollback, "policy", CLASSIC_POLICY, SET_POLICIES, SAME_POLICIES)),
+    classic(row(Situation::Rollback, "tagged", CLASSIC_TAGS, "classic AddTags", SAME_TAGS)),
 ];
+
+/// The classic load balancers that upstream sends attributes for, at each of its starts. The last of
+/// them are deleted before upstream takes back.
+const CLASSICS: [&str; 15] = [
+    "one", "two", "tls", "http", "policy", "proxy", "health", "internal", "settings", "logs",
+    "ranges", "given", "extra", "tagged", "local",
+];
+const DELETED: usize = 1;
 
 /// What may be changed, and has to be.
 pub(crate) fn expected(round: Round, situation: Situation) -> Changes {
     let rows = ROWS
         .iter()
         .filter(|row| row.round == round && row.situation == situation);
-    rows.map(|row| ((row.service.to_owned(), row.action.to_owned()), 1))
-        .collect()
+    let mut changes: Changes = rows
+        .map(|row| ((row.service.to_owned(), row.action.to_owned()), 1))
+        .collect();
+    let sent = match (round, situation) {
+        (Round::Classic, Situation::Upstream) => &CLASSICS[..],
+        (Round::Classic, Situation::Rollback) => &CLASSICS[..CLASSICS.len() - DELETED],
+        _ => &[],
+    };
+    for service in sent {
+        let action = "classic ModifyLoadBalancerAttributes".to_owned();
+        changes.insert(((*service).to_owned(), action), 1);
+    }
+    changes
 }
 
 const BEGIN: &str = "<!-- generated: begin -->\n";

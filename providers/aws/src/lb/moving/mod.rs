@@ -86,8 +86,12 @@ impl NetworkLoadBalancers {
         let followed = self.follow_classic(op, moving, lb_spec).await;
         let network = self.ensure_network(op, moving, lb_spec, read_mode).await;
         // Decide, and take the step.
-        let network_progress = match network.result {
-            Ok(progress) => progress,
+        let (network_progress, network_error) = match network.result {
+            Ok(progress) => (progress, None),
+            // The way back must not wait for the load balancer that is left.
+            Err(error) if !moving.is_forward && error.kind() != ErrorKind::NotLeader => {
+                (Progress::Done, Some(error))
+            }
             Err(error) => return error.into(),
         };
         if let Some(refused) = &moving.refused {
@@ -118,6 +122,9 @@ impl NetworkLoadBalancers {
             (Ok(taken), Ok(followed)) => Ok(earliest([taken, followed, network_progress])),
             (Err(error), _) | (_, Err(error)) => Err(error),
         };
+        if let (Ok(_), Some(error)) = (&outcome.result, network_error) {
+            outcome.result = Err(error);
+        }
         outcome
     }
 

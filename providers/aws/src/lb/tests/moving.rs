@@ -243,7 +243,7 @@ async fn without_the_annotation_nothing_moves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn both_serve_until_the_drain_time_is_over_and_the_new_one_is_healthy() {
+async fn the_status_waits_for_healthy_targets_while_both_follow() {
     let mut story = Move::requested().await;
     let classic_host = story.host().to_owned();
     story
@@ -289,6 +289,13 @@ async fn both_serve_until_the_drain_time_is_over_and_the_new_one_is_healthy() {
     let planned = story.rig.plan(&story.web).await.unwrap();
     let operations: Vec<_> = planned.iter().map(|change| &*change.operation).collect();
     assert_eq!(operations, ["move_load_balancer"], "{planned:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn both_serve_until_the_drain_time_is_over_and_the_new_one_is_healthy() {
+    let mut story = Move::switched().await;
+    story.rig.nodes.pop();
+    story.call().await.unwrap();
     // Another process goes on counting, and adds members to both.
     tokio::time::sleep(Duration::from_secs(500)).await;
     let mut story = story.restart();
@@ -411,6 +418,18 @@ async fn the_way_back_ends_where_it_began() {
         same(&story.rig.aws.snapshot(), &classic, "after the switch");
         assert_eq!(story.state(), "");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_way_back_does_not_wait_for_the_load_balancer_that_is_left() {
+    let mut story = Move::switched().await;
+    story.drop_annotation("move-to");
+    let mut story = story.restart_blind(Action::DescribeTargetHealth);
+    story.call().await.unwrap_err();
+    assert!(story.shows_classic() && story.state().starts_with("returned"));
+    story.rig.aws.clear_faults();
+    story.finish().await;
+    same(&story.rig.aws.snapshot(), &only_classic().await, "back");
 }
 
 #[tokio::test(start_paused = true)]
