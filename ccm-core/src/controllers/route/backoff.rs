@@ -27,10 +27,10 @@ const PENDING_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::f
 /// The delay once a change has been pending for too long.
 const SLOW_DELAY: Duration = Duration::from_secs(60);
 /// The number of consecutive failures after which a transient error is reported by an event of the
-/// node.
+/// nodes that it concerns.
 const FAILURES_BEFORE_EVENT: u32 = 3;
 /// The event reason of a route that was not created, as upstream.
-const FAILED_TO_CREATE: &str = "FailedToCreateRoute";
+pub(super) const FAILED_TO_CREATE: &str = "FailedToCreateRoute";
 
 /// The time after which a pending change counts as failed, and is reported by an event of the node.
 const SLOW_CHANGE: Duration = Duration::from_secs(600);
@@ -84,6 +84,8 @@ pub(crate) struct UnfinishedChange {
     reported_reason: Option<&'static str>,
     /// True after an event said that the change has been pending for too long.
     reported_slow: bool,
+    /// The UID of the node that has an event about this deletion, and its reason.
+    reported_deletion: Option<(Box<str>, &'static str)>,
 }
 
 /// The outcome of the last attempt of a change that is not done.
@@ -179,8 +181,7 @@ impl ChangeBackoff {
             _ => BACKOFF.shared_delay(change.failures, now),
         });
         change.retry_at = now + delay;
-        // A transient error often affects all nodes, so it is not reported on the first failure.
-        if !needs_event || (is_transient(kind) && change.failures < FAILURES_BEFORE_EVENT) {
+        if !needs_event || !is_worth_an_event(error, change.failures) {
             return None;
         }
         change.reported_reason = Some(reason);
@@ -235,6 +236,7 @@ impl ChangeBackoff {
             retry_at: now,
             reported_reason: None,
             reported_slow: false,
+            reported_deletion: None,
         });
         change.outcome = outcome;
         change.at = now;
@@ -242,7 +244,8 @@ impl ChangeBackoff {
     }
 
     /// Returns true if a failure with this reason is to be reported on the node. One event covers
-    /// all routes of a node that fail for the same reason, and failed deletions are not reported.
+    /// all routes of a node that fail for the same reason. Deletions are reported by
+    /// [`deletion_event`](Self::deletion_event), because they belong to no node.
     fn needs_event(&mut self, key: &ChangeKey, reason: &'static str) -> bool {
         match key {
             ChangeKey::Create(uid, _) => self
@@ -250,6 +253,40 @@ impl ChangeBackoff {
                 .all(|change| change.reported_reason != Some(reason)),
             ChangeKey::Delete(..) => false,
         }
+    }
+
+    /// Returns the reason of the event to emit about a deletion that failed or has been pending for
+    /// too long, on the node with this UID; `None` if none is due, or the node already has an event
+    /// with this reason. `default` is the reason of an error that names none.
+    pub(crate) fn deletion_event(
+        &mut self,
+        key: &ChangeKey,
+        node_uid: &str,
+        default: &'static str,
+        now: Duration,
+    ) -> Option<&'static str> {
+        let change = self.get(key)?;
+        let reason = match &change.outcome {
+            ChangeOutcome::Failed(error) if is_worth_an_event(error, change.failures) => {
+                error.reason().unwrap_or(default)
+            }
+            ChangeOutcome::Pending { .. } if !change.is_pending(now) => default,
+            _ => return None,
+        };
+        let reported = Some((Box::from(node_uid), reason));
+        if change.reported_deletion == reported {
+            return None;
+        }
+        let is_covered = self
+            .0
+            .values()
+            .any(|other| other.reported_deletion == reported)
+            || self.for_node(node_uid).any(|other| {
+                other.reported_reason == Some(reason)
+                    || other.reported_slow && reason == FAILED_TO_CREATE
+            });
+        self.0.get_mut(key)?.reported_deletion = reported;
+        (!is_covered).then_some(reason)
     }
 
     /// Removes a change that succeeded.
@@ -286,6 +323,12 @@ impl ChangeBackoff {
     pub(crate) fn retain(&mut self, needed: &HashSet<ChangeKey>) {
         self.0.retain(|key, _| needed.contains(key));
     }
+}
+
+/// Returns true if an error is to be reported by an event after so many consecutive failures. A
+/// transient error often affects all nodes, so it is not reported on the first one.
+pub(super) fn is_worth_an_event(error: &CloudError, failures: u32) -> bool {
+    !is_transient(error.kind()) || failures >= FAILURES_BEFORE_EVENT
 }
 
 /// Returns true if an error is probably not specific to the node and may go away soon.
@@ -374,7 +417,7 @@ mod tests {
         // An error is told although the event about the wait has the same reason.
         let invalid = error(ErrorKind::InvalidInput);
         assert_eq!(changes.record_failure(key("a"), &invalid, secs(701)), slow);
-        // A change of the node repeats it, and its deletion is never reported.
+        // A change of the node repeats it, and its deletion has no event by itself.
         changes.retry_now("a");
         assert!(!changes.is_backed_off(&key("a"), secs(702)));
         let delete = ChangeKey::Delete("r".into(), "10.0.1.0/24".parse().unwrap());
@@ -425,6 +468,41 @@ mod tests {
             !failures.is_backed_off(&key("a"), secs(2))
                 && failures.is_backed_off(&key("b"), secs(2))
         );
+    }
+
+    #[test]
+    fn a_deletion_is_told_once_on_each_node_that_it_concerns() {
+        let delete =
+            |destination: &str| ChangeKey::Delete("r".into(), destination.parse().unwrap());
+        let (first, second) = (delete("10.0.1.0/24"), delete("10.0.2.0/24"));
+        let denied = error(ErrorKind::Denied);
+        let mut changes = ChangeBackoff::default();
+        let told = |changes: &mut ChangeBackoff, key: &ChangeKey, node: &str| {
+            changes.record_failure(key.clone(), &denied, secs(1));
+            changes.deletion_event(key, node, FAILED_TO_CREATE, secs(1))
+        };
+        assert_eq!(told(&mut changes, &first, "a"), Some(FAILED_TO_CREATE));
+        assert_eq!(told(&mut changes, &first, "a"), None);
+        assert_eq!(told(&mut changes, &second, "a"), None, "one event covers both");
+        assert_eq!(told(&mut changes, &first, "b"), Some(FAILED_TO_CREATE), "another node waits");
+        // A creation for the node has failed for the same reason.
+        changes.record_failure(key("c"), &denied, secs(1));
+        assert_eq!(told(&mut changes, &first, "c"), None);
+        changes.record_success(&first);
+        assert_eq!(told(&mut changes, &first, "b"), Some(FAILED_TO_CREATE), "it is news again");
+
+        // What may pass is told after three failures, and a wait after ten minutes.
+        let mut changes = ChangeBackoff::default();
+        let mut told = Vec::new();
+        for _ in 0..4 {
+            changes.record_failure(first.clone(), &error(ErrorKind::Transient), secs(1));
+            told.push(changes.deletion_event(&first, "a", "Deletion", secs(1)));
+        }
+        assert_eq!(told, [None, None, Some("Deletion"), None]);
+        for (at, expected) in [(2, None), (601, None), (602, Some("Deletion")), (603, None)] {
+            changes.record_pending(second.clone(), secs(1), "runs", secs(at));
+            assert_eq!(changes.deletion_event(&second, "b", "Deletion", secs(at)), expected);
+        }
     }
 
     #[test]

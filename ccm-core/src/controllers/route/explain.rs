@@ -138,7 +138,7 @@ pub(super) fn route_cause(node: &NodeView, outcome: &ChangeOutcome) -> Cause {
 }
 
 /// Returns the cause of an outcome for itself, as of a deletion.
-fn outcome_cause(outcome: &ChangeOutcome) -> Cause {
+pub(super) fn outcome_cause(outcome: &ChangeOutcome) -> Cause {
     match outcome {
         ChangeOutcome::Failed(error) => cloud_cause(error),
         ChangeOutcome::Pending { .. } => Cause::RoutePending,

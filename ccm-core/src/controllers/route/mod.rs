@@ -14,6 +14,7 @@ mod network_condition;
 mod observe;
 mod plan;
 mod reconcile;
+mod report;
 mod schedule;
 
 use std::{sync::Arc, time::Duration};

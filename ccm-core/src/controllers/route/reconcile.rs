@@ -2,7 +2,6 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::Arc,
     time::Duration,
 };
 
@@ -13,20 +12,19 @@ use tokio::time::Instant;
 use super::{
     RouteController,
     apply::ChangeResult,
-    backoff::{ChangeBackoff, ChangeKey, ChangeOutcome},
-    explain::route_cause,
+    backoff::{ChangeBackoff, ChangeKey},
     metrics::{SyncOutcome, SyncTrigger},
     observe::ClusterNodes,
-    plan::{self, CreateResult, PlanInput, RejectReason, RoutePlan},
+    plan::{self, CreateResult, PlanInput, RoutePlan},
+    report::ReportedProblems,
     schedule::Schedule,
 };
 use crate::{
-    config,
     error::chain,
     explain::{AttemptRecord, api_attempt, cloud_attempt},
     k8s::NodeView,
-    provider::{CloudError, ErrorKind, EventType, Progress, Route, RouteChange},
-    runtime::{events::ObjectRef, work_queue::Backoff},
+    provider::{CloudError, ErrorKind, Progress, Route, RouteChange},
+    runtime::work_queue::Backoff,
     telemetry::controller_metrics::{ReconcileOutcome, SkippedWrite, record_reason},
 };
 
@@ -47,25 +45,7 @@ pub(super) struct RouteSyncState {
     failed_lists: u32,
     /// The time before which no listing is attempted.
     list_retry_at: Option<Instant>,
-    reported: HashSet<ReportedCidr>,
-}
-
-/// A pod CIDR that gets no route and was reported on its node.
-#[derive(PartialEq, Eq, Hash)]
-struct ReportedCidr {
-    node_uid: Box<str>,
-    cidr: Arc<str>,
-    reason: RejectReason,
-}
-
-impl ReportedCidr {
-    fn from_rejected(rejected: &plan::RejectedPodCidr) -> Self {
-        Self {
-            node_uid: rejected.node.uid.clone(),
-            cidr: rejected.cidr.clone(),
-            reason: rejected.reason.clone(),
-        }
-    }
+    reported: ReportedProblems,
 }
 
 impl RouteSyncState {
@@ -75,7 +55,7 @@ impl RouteSyncState {
             failures: ChangeBackoff::default(),
             failed_lists: 0,
             list_retry_at: None,
-            reported: HashSet::new(),
+            reported: ReportedProblems::default(),
         }
     }
 
@@ -174,6 +154,9 @@ impl RouteController {
             }
             Err(error) => {
                 state.record_list_failure(&error);
+                if let RouteSyncError::Routes(error) = &error {
+                    self.report_failed_listing(error, state.failed_lists, &mut state.reported);
+                }
                 failed_listing = Some(AttemptRecord {
                     failures: state.failed_lists,
                     retry_at: state.list_retry_at,
@@ -250,6 +233,7 @@ impl RouteController {
         }
         state.failed_lists = 0;
         state.list_retry_at = None;
+        state.reported.listing_succeeded();
         Ok(if changed {
             SyncOutcome::Changed
         } else {
@@ -271,37 +255,6 @@ impl RouteController {
             failures,
             now: self.started_at.elapsed(),
         })
-    }
-
-    /// Reports each pod CIDR that gets no route by an event of its node, once.
-    fn report_rejected_cidrs(&self, plan: &RoutePlan, reported: &mut HashSet<ReportedCidr>) {
-        for rejected in &plan.rejected_cidrs {
-            if reported.contains(&ReportedCidr::from_rejected(rejected)) {
-                continue;
-            }
-            let note = rejected.note(&self.config.cluster_cidrs);
-            tracing::warn!(node = %rejected.node.name, cidr = %rejected.cidr, "{note}");
-            let note = rejected.cause().with_next_step(&note);
-            self.warn(&rejected.node, rejected.event_reason(), &note);
-        }
-        *reported = plan
-            .rejected_cidrs
-            .iter()
-            .map(ReportedCidr::from_rejected)
-            .collect();
-        let mut history = self.history.lock();
-        history.rejected.clone_from(&plan.rejected_cidrs);
-        history.managed_routes = plan.managed_routes;
-    }
-
-    /// Emits a Warning event of a node.
-    fn warn(&self, node: &NodeView, reason: &'static str, note: &str) {
-        self.ctx.events.event(
-            &ObjectRef::node(node.name.clone(), &*node.uid),
-            EventType::Warning,
-            reason,
-            note,
-        );
     }
 
     /// Applies a plan and decides the conditions. Returns true if anything changed in the cloud.
@@ -332,8 +285,10 @@ impl RouteController {
             }
         }
         results.extend(self.apply(trigger, creations).await);
-        self.history.lock().waiting = waiting_creations(plan, &not_deleted);
         let create_results = self.record_results(&results, state);
+        let waiting = waiting_creations(plan, &not_deleted);
+        self.report_unfinished_deletions(plan, &results, &waiting, &mut state.failures);
+        self.history.lock().waiting = waiting;
         self.set_network_status(plan, &create_results);
         results.iter().any(ChangeResult::succeeded)
     }
@@ -411,33 +366,6 @@ impl RouteController {
             CreateResult::Unknown
         } else {
             CreateResult::Failed
-        }
-    }
-
-    /// Logs a creation that failed or is pending, and emits the event if one is due. Failed
-    /// deletions are only part of the summary.
-    fn report_unfinished(
-        &self,
-        change: &RouteChange,
-        outcome: &ChangeOutcome,
-        duration: Duration,
-        event_reason: Option<&'static str>,
-    ) {
-        let RouteChange::Create { node, destination } = change else {
-            return;
-        };
-        let uid = &node.uid;
-        let name = &node.name;
-        let text = outcome.text();
-        tracing::debug!(node = %name, %destination, cause = text, "route not created");
-        if let Some(event_reason) = event_reason {
-            // Upstream's wording.
-            let duration = config::duration::format(duration);
-            let note = format!(
-                "Could not create route {uid} {destination} for node {name} after {duration}: {text}"
-            );
-            let note = route_cause(node, outcome).with_next_step(&note);
-            self.warn(node, event_reason, &note);
         }
     }
 

@@ -139,7 +139,7 @@ async fn routes_that_cannot_be_listed_are_a_cause_of_nodes_without_route_alone()
         .set_faults(vec![fault(Operation::ListRoutes, denied, None, None)]);
     join(&world, initialized("b"), &["10.244.2.0/24"]).await;
     tokio::time::sleep(secs(30)).await;
-    assert_node(&world, &ccm, "b", Cause::CloudAccessDenied, None);
+    assert_node(&world, &ccm, "b", Cause::CloudAccessDenied, Some("FailedToCreateRoute"));
     assert_eq!(causes(&ccm.explanations.node("a").unwrap().causes), []);
     let routes = ccm.explanations.routes().unwrap();
     assert_eq!(routes.causes[0].cause, Cause::CloudAccessDenied);
@@ -178,7 +178,8 @@ async fn a_route_that_waits_for_a_deletion_names_why_that_failed() {
     let ccm = start(&world, &[]);
     join(&world, initialized("a"), &["10.244.1.0/24"]).await;
     tokio::time::sleep(secs(60)).await;
-    let explanation = assert_node(&world, &ccm, "a", Cause::CloudAccessDenied, None);
+    let event = Some("FailedToCreateRoute");
+    let explanation = assert_node(&world, &ccm, "a", Cause::CloudAccessDenied, event);
     let message = &explanation.causes[0].message;
     assert!(message.contains("the other route old-route must be deleted first"), "{message}");
     let attempt = &explanation.attempts[0];

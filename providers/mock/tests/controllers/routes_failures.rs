@@ -13,12 +13,12 @@ use serde_json::Value;
 use crate::{
     cluster::{AGENT, TestCluster, initialized, secs},
     routes::{
-        MINUTE, NOT_READY, READY, fault, join, network, remove, routes, start, start_watching,
-        syncs, until_ready,
+        MINUTE, NOT_READY, READY, fault, join, network, put_route, remove, routes, start,
+        start_watching, syncs, until_ready,
     },
 };
 
-use FaultError::{Invalid, Throttled, Transient};
+use FaultError::{Invalid, PermissionDenied, Throttled, Transient};
 use Operation::{CreateRoute, DeleteRoute, ListRoutes};
 
 /// Notes of the events with this reason.
@@ -186,6 +186,95 @@ async fn an_outage_of_the_cloud_delays_and_loses_nothing() {
         assert!(took <= secs(70), "{took:?}");
         assert_eq!(routes(&world).len(), 10, "{operations:?}");
         assert!(world.event_count("FailedToCreateRoute") <= 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_fails_is_told_once_to_nodes_that_wait_for_a_route_and_to_no_other() {
+    let world = TestCluster::provisioned();
+    let ccm = start(&world, &[]);
+    let served: Vec<String> = (0..50).map(|i| format!("n{i}")).collect();
+    for (i, name) in served.iter().enumerate() {
+        join(&world, initialized(name), &[&format!("10.244.{i}.0/24")]).await;
+    }
+    until_ready(&world, &served, secs(10)).await;
+    // Whoever gets no route anyway has an event about that.
+    join(&world, initialized("outside"), &["192.168.1.0/24"]).await;
+    world
+        .until("it is told", secs(20), || world.event_count("PodCIDROutOfRange") == 1)
+        .await;
+    world
+        .cloud
+        .set_faults(vec![fault(ListRoutes, Transient, None, None)]);
+    join(&world, initialized("late"), &["10.244.100.0/24"]).await;
+    tokio::time::sleep(10 * MINUTE).await;
+    let told = notes(&world, "FailedToCreateRoute");
+    let [note] = &told[..] else {
+        panic!("{told:#?}")
+    };
+    let start_of_note =
+        "Could not create routes for node late, because the routes cannot be listed: ";
+    assert!(note.starts_with(start_of_note), "{note}");
+
+    assert_eq!(world.event_count("FailedToCreateRoute"), 1);
+
+    // The next process knows from the conditions who has routes, but not yet who gets none.
+    assert_eq!(ccm.stop().await, ManagerExit::Stopped);
+    let _ccm = start(&world, &[]);
+    tokio::time::sleep(10 * MINUTE).await;
+    let told = notes(&world, "FailedToCreateRoute");
+    let waits = |note: &String| note.contains(" node late,") || note.contains(" node outside,");
+    assert!(told.iter().all(waits), "{told:#?}");
+    assert_eq!(world.event_count("FailedToCreateRoute"), 3);
+
+    // What does not pass by itself is told at once, to the node that has come since.
+    let events = || world.event_count("FailedToCreateRoute");
+    world.cloud.set_faults(Vec::new());
+    until_ready(&world, &["late"], MINUTE).await;
+    let before = events();
+    world
+        .cloud
+        .set_faults(vec![fault(ListRoutes, PermissionDenied, None, None)]);
+    join(&world, initialized("later"), &["10.244.101.0/24"]).await;
+    tokio::time::sleep(secs(5)).await;
+    assert_eq!(events() - before, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_that_cannot_be_deleted_is_told_once_to_the_node_that_it_concerns() {
+    let world = TestCluster::provisioned();
+    let ccm = start(&world, &[]);
+    join(&world, initialized("a"), &["10.244.1.0/24"]).await;
+    until_ready(&world, &["a"], secs(10)).await;
+    world
+        .cloud
+        .set_faults(vec![fault(DeleteRoute, PermissionDenied, None, None)]);
+    // One route leads to a node that exists, one to a node that does not. Nobody waits for them.
+    put_route(&world, "obsolete", "a", "10.244.7.0/24", false);
+    put_route(&world, "of-nobody", "gone", "10.244.8.0/24", false);
+    tokio::time::sleep(10 * MINUTE).await;
+    assert_eq!(ccm.metric("ccm_route_changes_failing", &[]), 2.0);
+    let told = notes(&world, "FailedToDeleteRoute");
+    let [note] = &told[..] else {
+        panic!("{told:#?}")
+    };
+    assert!(
+        note.starts_with("Could not delete the obsolete route obsolete 10.244.7.0/24 to node a: "),
+        "{note}"
+    );
+    // A node that waits for the other one is told.
+    join(&world, initialized("b"), &["10.244.8.0/24"]).await;
+    tokio::time::sleep(10 * MINUTE).await;
+    let told = notes(&world, "FailedToCreateRoute");
+    let [note] = &told[..] else {
+        panic!("{told:#?}")
+    };
+    assert!(
+        note.contains(" for node b: the other route of-nobody must be deleted first: "),
+        "{note}"
+    );
+    for reason in ["FailedToDeleteRoute", "FailedToCreateRoute"] {
+        assert_eq!(world.event_count(reason), 1, "{reason}");
     }
 }
 

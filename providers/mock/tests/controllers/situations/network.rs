@@ -52,9 +52,9 @@ pub(super) fn situations() -> Vec<Situation> {
             [CloudAccessDenied], not_created(PermissionDenied, true);
         "the node has no address" => Node("a"), failed,
             [RouteWaitsForAddresses], not_created(Invalid, false);
-        "the routes cannot be listed" => Node("a"), None,
+        "the routes cannot be listed" => Node("a"), failed,
             [CloudAccessDenied], not_listed();
-        "another route cannot be deleted" => Node("a"), None,
+        "another route cannot be deleted" => Node("a"), failed,
             [CloudAccessDenied], not_deleted();
         "the cloud works on the route" => Node("a"), None,
             [RoutePending], pending(secs(60));
