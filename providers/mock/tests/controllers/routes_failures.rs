@@ -216,25 +216,28 @@ async fn a_listing_that_fails_is_told_once_to_nodes_that_wait_for_a_route_and_to
         "Could not create routes for node late, because the routes cannot be listed: ";
     assert!(note.starts_with(start_of_note), "{note}");
 
-    // The next process knows from the conditions who has routes.
+    assert_eq!(world.event_count("FailedToCreateRoute"), 1);
+
+    // The next process knows from the conditions who has routes, but not yet who gets none.
     assert_eq!(ccm.stop().await, ManagerExit::Stopped);
     let _ccm = start(&world, &[]);
     tokio::time::sleep(10 * MINUTE).await;
-    let of_late = |note: &String| note.contains(" node late,");
     let told = notes(&world, "FailedToCreateRoute");
-    assert!(told.iter().all(of_late), "{told:#?}");
+    let waits = |note: &String| note.contains(" node late,") || note.contains(" node outside,");
+    assert!(told.iter().all(waits), "{told:#?}");
+    assert_eq!(world.event_count("FailedToCreateRoute"), 3);
 
-    // Another reason is told, too; and after a listing that succeeded, the same one again.
-    let late_events = || world.event_count("FailedToCreateRoute");
+    // What does not pass by itself is told at once, to the node that has come since.
+    let events = || world.event_count("FailedToCreateRoute");
     world.cloud.set_faults(Vec::new());
     until_ready(&world, &["late"], MINUTE).await;
-    let before = late_events();
+    let before = events();
     world
         .cloud
         .set_faults(vec![fault(ListRoutes, PermissionDenied, None, None)]);
     join(&world, initialized("later"), &["10.244.101.0/24"]).await;
     tokio::time::sleep(secs(5)).await;
-    assert_eq!(late_events() - before, 1, "at once, because it does not pass by itself");
+    assert_eq!(events() - before, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -270,7 +273,9 @@ async fn a_route_that_cannot_be_deleted_is_told_once_to_the_node_that_it_concern
         note.contains(" for node b: the other route of-nobody must be deleted first: "),
         "{note}"
     );
-    assert_eq!(notes(&world, "FailedToDeleteRoute").len(), 1);
+    for reason in ["FailedToDeleteRoute", "FailedToCreateRoute"] {
+        assert_eq!(world.event_count(reason), 1, "{reason}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
