@@ -12,22 +12,13 @@ use super::{
 };
 use crate::api::octavia::LoadBalancer;
 
-/// Returns true if a Service adopts a load balancer and has not done so completely. No other Service
-/// has begun to.
-pub(super) fn is_adopting(input: &ReconcileInput<'_>, load_balancer: &LoadBalancer) -> bool {
-    let desired = input.desired;
-    retention::is_retained(load_balancer)
-        && desired.adopted.as_deref() == Some(&*load_balancer.id)
-        && !retention::is_adopted_by_other(load_balancer, &desired.owner.uid)
-}
-
 /// Returns the reason to wait before an adoption begins or continues; `None` if there is none.
 /// Without nodes, the backends of the former Service are better than none.
 pub(super) fn reason_to_wait(
     input: &ReconcileInput<'_>,
     load_balancer: &LoadBalancer,
 ) -> Option<String> {
-    let waits = is_adopting(input, load_balancer) && input.backends.is_empty();
+    let waits = input.is_adopting(load_balancer) && input.backends.is_empty();
     waits.then(|| {
         let id = &load_balancer.id;
         format!("no node can be a backend yet, so load balancer {id} is not adopted before")
@@ -53,7 +44,7 @@ impl LoadBalancerReconciler {
         let load_balancer = &observed.load_balancer;
         let mut adopted = input.desired.adopted.as_deref();
         if scope == PlanScope::Members {
-            if is_adopting(input, load_balancer) {
+            if input.is_adopting(load_balancer) {
                 let message = format!("load balancer {} is not adopted yet", load_balancer.id);
                 return Err(CloudError::new(ErrorKind::NotFound, message));
             }
@@ -86,7 +77,7 @@ impl LoadBalancerReconciler {
         state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
         let load_balancer = &state.require_observed()?.load_balancer;
-        if !is_adopting(input, load_balancer) {
+        if !input.is_adopting(load_balancer) {
             return Ok(());
         }
         // First, wait for nodes, and check everything.

@@ -15,8 +15,9 @@ use super::{
     ownership::{
         ServiceOwnership, created_at, is_made_for_services, parse_time, service_ownership,
     },
-    plan::{self, retention},
+    plan,
     reconcile::{LoadBalancerReconciler, ReconcileStop},
+    retention_tags,
     sync_state::LoadBalancerSyncState,
 };
 use crate::{
@@ -83,8 +84,8 @@ impl LoadBalancerReconciler {
             match self.find_for_deletion(op, input).await? {
                 // It belongs to nobody, and needs everything that exists. An adoption by this
                 // Service is given up.
-                Some(load_balancer) if retention::is_retained(&load_balancer) => {
-                    if retention::is_adopted_by(&load_balancer, &owner.uid) {
+                Some(load_balancer) if retention_tags::is_retained(&load_balancer) => {
+                    if retention_tags::is_adopted_by(&load_balancer, &owner.uid) {
                         return Err(self.give_back(op, input, state, load_balancer).await);
                     }
                     report_foreign(op, &load_balancer.id);
@@ -160,7 +161,7 @@ impl LoadBalancerReconciler {
         if adopted_id(input.service).is_none() {
             return Ok(None);
         }
-        let tag = retention::adopter_uid_tag(&input.owner.uid);
+        let tag = retention_tags::adopter_uid_tag(&input.owner.uid);
         Ok(self.find_newest_by_tag(op, &tag).await?)
     }
 
@@ -203,7 +204,7 @@ impl LoadBalancerReconciler {
         }
         // Delete it as a whole if nobody else uses it.
         let may_delete_all = is_proven
-            && !retention::is_adopted_by_other(&load_balancer, &input.owner.uid)
+            && !retention_tags::is_adopted_by_other(&load_balancer, &input.owner.uid)
             && is_made_for_services(&load_balancer, input.owner)
             && ownership
                 .other_service_tags(&load_balancer)
@@ -459,7 +460,7 @@ pub(super) fn may_be_of_namesake(
 ) -> bool {
     let has_legacy_name = ownership.owner && *load_balancer.name != *ownership.name;
     !has_legacy_name
-        && !retention::is_adopted_by(load_balancer, &input.owner.uid)
+        && !retention_tags::is_adopted_by(load_balancer, &input.owner.uid)
         && !observe::shows_address(input.service)
         && state.created_id.as_deref() != Some(&*load_balancer.id)
         && !is_created_since(created_at(load_balancer), input.service.created)
@@ -472,7 +473,7 @@ pub(super) fn is_namesakes(
     load_balancer: &LoadBalancer,
 ) -> bool {
     *load_balancer.name == *ownership.name
-        && retention::is_adopted_by_other(load_balancer, &input.owner.uid)
+        && retention_tags::is_adopted_by_other(load_balancer, &input.owner.uid)
 }
 
 /// Returns true if an object was created when the Service existed, as far as the clocks can tell.

@@ -13,7 +13,7 @@ use super::{
     model::ServiceKey,
     names,
     ownership::{created_at, service_ownership},
-    plan::retention,
+    retention_tags,
     sync_state::retry_delay,
 };
 use crate::api::{neutron::SecurityGroup, octavia::LoadBalancer};
@@ -39,7 +39,7 @@ impl Inventory for LoadBalancers {
         // The security groups of Services that let go of their load balancer are still needed.
         let former_uids: BTreeSet<&str> = load_balancers
             .iter()
-            .flat_map(retention::former_uids)
+            .flat_map(retention_tags::former_uids)
             .collect();
         let mut owned = Vec::new();
         for load_balancer in &load_balancers {
@@ -141,7 +141,9 @@ impl LoadBalancers {
 
     /// Returns the owner of a load balancer: the only Service in its tags, or else in its name.
     fn load_balancer_owner(&self, load_balancer: &LoadBalancer) -> Option<Owner> {
-        if !load_balancer.name.starts_with(names::PREFIX) || retention::is_retained(load_balancer) {
+        if !load_balancer.name.starts_with(names::PREFIX)
+            || retention_tags::is_retained(load_balancer)
+        {
             return None;
         }
         let mut tags = load_balancer

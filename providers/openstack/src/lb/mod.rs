@@ -32,6 +32,7 @@ mod read_state;
 mod reconcile;
 mod reconcile_input;
 mod retain;
+mod retention_tags;
 mod security_group_sync;
 pub mod security_groups;
 pub mod settings;

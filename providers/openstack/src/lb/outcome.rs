@@ -12,9 +12,8 @@ use super::{
     annotations::{self, Annotation},
     floating_ip_sync, observe,
     observed::{ObservedLoadBalancer, family_of},
-    plan::retention,
     reconcile_input::ReconcileInput,
-    status,
+    retention_tags, status,
     sync_state::LoadBalancerSyncState,
 };
 
@@ -33,7 +32,7 @@ pub(super) fn build(
     let mut outcome = LbOutcome { status: None, annotations: BTreeMap::new(), result };
     if let Some(observed) = &state.observed
         && observed.load_balancer.provisioning_status != ProvisioningStatus::PendingCreate
-        && !retention::is_retained(&observed.load_balancer)
+        && !retention_tags::is_retained(&observed.load_balancer)
         && (published_address.is_some() || observe::was_served(service))
     {
         let id = &observed.load_balancer.id;

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{model::ServiceKey, names, plan::retention};
+use super::{model::ServiceKey, names, retention_tags};
 use crate::api::octavia::{Listener, LoadBalancer};
 
 /// The relation of a Service to a load balancer: it owns the load balancer, shares it, or neither.
@@ -50,8 +50,8 @@ pub fn service_ownership(
         former_names: None,
         adopted_names: Vec::new(),
     };
-    if retention::is_retained(load_balancer)
-        || retention::is_adopted_by_other(load_balancer, &service.uid)
+    if retention_tags::is_retained(load_balancer)
+        || retention_tags::is_adopted_by_other(load_balancer, &service.uid)
     {
         return ownership;
     }
@@ -59,7 +59,7 @@ pub fn service_ownership(
         ownership.owner = true;
         return ownership;
     }
-    let is_adopter = retention::is_adopted_by(load_balancer, &service.uid);
+    let is_adopter = retention_tags::is_adopted_by(load_balancer, &service.uid);
     if shows_address || is_adopter {
         ownership.former_names = find_former_names(cluster, service, load_balancer);
     }
@@ -100,7 +100,7 @@ impl ServiceOwnership {
         Self {
             owner: true,
             former_names: None,
-            adopted_names: retention::former_name_tags(load_balancer),
+            adopted_names: retention_tags::former_name_tags(load_balancer),
             ..self
         }
     }
@@ -120,7 +120,7 @@ impl ServiceOwnership {
         !self.adopted_names.is_empty()
             && self
                 .adopted_names
-                .contains(&retention::former_name_tag(name))
+                .contains(&retention_tags::former_name_tag(name))
     }
 
     /// Returns true if a listener belongs to this Service. Without tags it belongs to the owner of

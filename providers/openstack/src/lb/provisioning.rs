@@ -9,14 +9,12 @@ use tokio::time::Instant;
 
 use super::{
     floating_ip_sync, observe,
-    plan::{
-        recovery::{
-            FailoverInput, KeepReason, Recovery, RecoveryInput, plan_failover, plan_recovery,
-        },
-        retention,
+    plan::recovery::{
+        FailoverInput, KeepReason, Recovery, RecoveryInput, plan_failover, plan_recovery,
     },
     reconcile::{LoadBalancerReconciler, ReconcileStop},
     reconcile_input::ReconcileInput,
+    retention_tags,
     sync_state::{LoadBalancerSyncState, changed_meanwhile},
 };
 use crate::{
@@ -175,7 +173,7 @@ impl LoadBalancerReconciler {
             // One that is adopted, or was, served before, and is never replaced.
             was_served: observe::was_served(input.service)
                 || input.desired.adopted.is_some()
-                || retention::adopter_uid(load_balancer).is_some(),
+                || retention_tags::adopter_uid(load_balancer).is_some(),
             description: &input.desired.description,
             tags: self.features.tags,
             service_created: input.service.created,

@@ -6,7 +6,6 @@ use ccm_core::provider::{CloudError, ErrorKind, EventType, LbOutcome, Op, Progre
 use openstack_api::octavia::ProvisioningStatus;
 
 use super::{
-    adopt::is_adopting,
     api::Api,
     apply::{self, ApplyResult},
     features::Features,
@@ -195,7 +194,7 @@ impl LoadBalancerReconciler {
         let owner = &input.desired.owner;
         let shows_address = observe::shows_address(input.service);
         let ownership = service_ownership(&self.cluster, owner, shows_address, load_balancer);
-        if is_adopting(input, load_balancer) {
+        if input.is_adopting(load_balancer) {
             return ownership.adopting(load_balancer);
         }
         ownership
@@ -266,6 +265,17 @@ impl LoadBalancerReconciler {
             }
             if matches!(action.kind.call(), Call::ListenerCreate | Call::ListenerUpdate) {
                 self.check_certificates(self.api(op), input.desired).await?;
+            }
+            // A member is deleted before it is created again in another subnet, so that must exist.
+            if matches!(action.kind.call(), Call::MembersUpdate | Call::MemberDelete)
+                && let Some(subnet) = &input.desired.member_subnet
+                && state.require_observed()?.has_members_outside(subnet)
+                && self.api(op).subnet(subnet).await?.is_none()
+            {
+                let message = format!(
+                    "subnet {subnet} of members does not exist: correct member-subnet-id; members stay as they are"
+                );
+                return Err(CloudError::invalid_input(message).into());
             }
             self.apply_action(op, state, action).await?;
             self.wait_until_active(op, input, state).await?;

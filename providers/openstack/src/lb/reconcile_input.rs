@@ -6,7 +6,9 @@ use super::{
     desired_members::{self, DesiredMember, NodeBackend},
     model::DesiredLoadBalancer,
     observed::ObservedLoadBalancer,
+    retention_tags,
 };
+use crate::api::octavia::LoadBalancer;
 
 /// A Service, its desired state and its backends.
 pub(super) struct ReconcileInput<'a> {
@@ -30,6 +32,14 @@ impl<'a> ReconcileInput<'a> {
             backends: desired_members::choose_backends(backends.nodes(), desired.family),
             invalid: false,
         }
+    }
+
+    /// Returns true if the Service adopts a load balancer and has not done so completely. No other
+    /// Service has begun to.
+    pub(super) fn is_adopting(&self, load_balancer: &LoadBalancer) -> bool {
+        retention_tags::is_retained(load_balancer)
+            && self.desired.adopted.as_deref() == Some(&*load_balancer.id)
+            && !retention_tags::is_adopted_by_other(load_balancer, &self.desired.owner.uid)
     }
 
     /// Builds the desired members of each listener.

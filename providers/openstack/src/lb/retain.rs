@@ -13,9 +13,10 @@ use super::{
     ownership::{ServiceOwnership, service_ownership},
     plan::{
         PlannedAction,
-        retention::{self, RetainInput, plan_retain, plan_return},
+        retention::{RetainInput, plan_retain, plan_return},
     },
     reconcile::{LoadBalancerReconciler, ReconcileStop},
+    retention_tags,
     sync_state::LoadBalancerSyncState,
 };
 use crate::{api::octavia::LoadBalancer, client::OpenStackError};
@@ -75,8 +76,8 @@ impl LoadBalancerReconciler {
             return Err(self.stop_as_pending(op, state, &reason));
         }
         // Next, see whether it has the mark. An earlier call may have set it.
-        if retention::is_retained(&load_balancer) {
-            if retention::is_adopted_by(&load_balancer, &input.owner.uid) {
+        if retention_tags::is_retained(&load_balancer) {
+            if retention_tags::is_adopted_by(&load_balancer, &input.owner.uid) {
                 return Err(self.give_back(op, input, state, load_balancer).await);
             }
             return Ok(self.describe_retained(op, input, &load_balancer).await?);
@@ -168,7 +169,7 @@ impl LoadBalancerReconciler {
             }
         }
         let uid = &input.owner.uid;
-        for tag in [retention::adopter_uid_tag(uid), retention::former_uid_tag(uid)] {
+        for tag in [retention_tags::adopter_uid_tag(uid), retention_tags::former_uid_tag(uid)] {
             if let Some(found) = self.find_newest_by_tag(op, &tag).await? {
                 return Ok(Some(found));
             }
@@ -185,11 +186,11 @@ impl LoadBalancerReconciler {
         load_balancer: &LoadBalancer,
     ) -> Result<bool, OpenStackError> {
         let uid = &input.owner.uid;
-        if retention::is_retained(load_balancer) {
-            return Ok(retention::is_retained_by(load_balancer, uid)
-                || retention::is_adopted_by(load_balancer, uid));
+        if retention_tags::is_retained(load_balancer) {
+            return Ok(retention_tags::is_retained_by(load_balancer, uid)
+                || retention_tags::is_adopted_by(load_balancer, uid));
         }
-        if !retention::is_adopted_by_other(load_balancer, uid) {
+        if !retention_tags::is_adopted_by_other(load_balancer, uid) {
             return Ok(true);
         }
         let ownership = self.ownership_to_retain(op, input, load_balancer).await?;
@@ -289,16 +290,16 @@ impl LoadBalancerReconciler {
         uid: &str,
     ) -> Result<bool, OpenStackError> {
         let found = self
-            .find_newest_by_tag(op, &retention::former_uid_tag(uid))
+            .find_newest_by_tag(op, &retention_tags::former_uid_tag(uid))
             .await?;
-        Ok(found.is_some_and(|load_balancer| retention::is_retained_by(&load_balancer, uid)))
+        Ok(found.is_some_and(|load_balancer| retention_tags::is_retained_by(&load_balancer, uid)))
     }
 
     fn names_of(&self, input: &DeleteInput<'_>) -> ServiceNames {
         let owner = input.owner;
         ServiceNames {
             name: names::load_balancer(&self.cluster, &owner.namespace, &owner.name),
-            uid: retention::former_uid_tag(&owner.uid),
+            uid: retention_tags::former_uid_tag(&owner.uid),
         }
     }
 }

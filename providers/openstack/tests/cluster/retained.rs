@@ -17,6 +17,7 @@ const FLAGS: [&str; 1] = ["--controllers=service"];
 
 /// Every look of a client is answered, from before the first Service goes until the second one is
 /// served.
+// length: a move is one story, step by step
 pub(crate) async fn a_load_balancer_moves_while_it_serves(
     stage: &mut ClusterFixture,
 ) -> anyhow::Result<()> {

@@ -124,29 +124,30 @@ async fn rules_for_several_given_groups_stay() {
 
 #[tokio::test(start_paused = true)]
 async fn tags_decide_whose_one_is_and_never_its_name_alone() {
-    let own = ("kubernetes.io/cluster/test", "owned");
-    let service = (SERVICE_TAG, "default/web");
-    let cases: [(&[(&str, &str)], &str, usize); 8] = [
-        (&[own, service], "a0123456789abcdef0123456789abcde", 1),
+    type Case = (&'static [(&'static str, &'static str)], &'static str, usize);
+    const OWN: (&str, &str) = ("kubernetes.io/cluster/test", "owned");
+    const SERVICE: (&str, &str) = (SERVICE_TAG, "default/web");
+    let cases: [Case; 8] = [
+        (&[OWN, SERVICE], "a0123456789abcdef0123456789abcde", 1),
         (&[], "a0123456789abcdef0123456789abcde", 0),
-        (&[own], "a0123456789abcdef0123456789abcde", 0),
-        (&[service], "a0123456789abcdef0123456789abcde", 0),
+        (&[OWN], "a0123456789abcdef0123456789abcde", 0),
+        (&[SERVICE], "a0123456789abcdef0123456789abcde", 0),
         (
-            &[("kubernetes.io/cluster/test", "shared"), service],
+            &[("kubernetes.io/cluster/test", "shared"), SERVICE],
             "a0123456789abcdef0123456789abcde",
             0,
         ),
         (
-            &[("kubernetes.io/cluster/other", "owned"), service],
+            &[("kubernetes.io/cluster/other", "owned"), SERVICE],
             "a0123456789abcdef0123456789abcde",
             0,
         ),
         (
-            &[own, service, ("elbv2.k8s.aws/cluster", "test")],
+            &[OWN, SERVICE, ("elbv2.k8s.aws/cluster", "test")],
             "a0123456789abcdef0123456789abcde",
             0,
         ),
-        (&[own, service], "by-hand", 0),
+        (&[OWN, SERVICE], "by-hand", 0),
     ];
     for (tags, name, found) in cases {
         let rig = upstreams(1);

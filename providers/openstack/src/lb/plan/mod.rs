@@ -26,6 +26,7 @@ use super::{
     model::{DesiredListener, DesiredLoadBalancer, SecurityGroupSpec, transport},
     names,
     ownership::{ServiceOwnership, with_requested_tags},
+    retention_tags,
 };
 use crate::{
     api::octavia::{Listener, Pool},
@@ -127,7 +128,7 @@ pub fn plan_load_balancer(
         check_port_conflict(input, listener)?;
     }
     let mut actions = Vec::new();
-    if retention::is_retained(&input.observed.load_balancer) {
+    if retention_tags::is_retained(&input.observed.load_balancer) {
         // A load balancer that the Service adopts is claimed before anything else is changed.
         actions.extend(retention::plan_claim(input, desired));
     } else if input.ownership.former_names.is_none() {
@@ -266,7 +267,8 @@ pub fn plan_removal_from_shared(
     }
     let mut other_tags = observed.load_balancer.tags.clone();
     other_tags.retain(|tag| {
-        !ownership.is_own_tag(tag) && !(ownership.owner && retention::is_adopter_tag(tag))
+        let goes_with_owner = ownership.owner && retention_tags::is_adopter_tag(tag);
+        !ownership.is_own_tag(tag) && !goes_with_owner
     });
     if supports_tags && other_tags.len() != observed.load_balancer.tags.len() {
         let update = LoadBalancerUpdate {

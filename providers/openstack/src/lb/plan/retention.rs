@@ -1,13 +1,13 @@
 //! Load balancers that were let go, and their adoption. Pure.
 //!
 //! A Service lets go of its load balancer by one update. It removes the Service's name and tag and
-//! adds the tags [`MARK`], [`FORMER_UID`] and [`FORMER_NAME`]. From then on no Service finds it by
+//! adds the tags `MARK`, `FORMER_UID` and `FORMER_NAME`. From then on no Service finds it by
 //! name, and none may use it by its ID, except one that adopts it.
 //!
 //! An adoption begins with one update, the claim: it adds name and tag of the adopting Service, and
-//! the tag [`ADOPTER_UID`]. Names are no proof, because Services of two clusters may have the same
+//! the tag `ADOPTER_UID`. Names are no proof, because Services of two clusters may have the same
 //! one; the UID is. Then the children get the names and tags of the adopting Service and become what
-//! it asks for. The last update removes the mark. Only [`ADOPTER_UID`] stays, until the load balancer
+//! it asks for. The last update removes the mark. Only `ADOPTER_UID` stays, until the load balancer
 //! is let go again.
 
 use ccm_core::{
@@ -23,87 +23,15 @@ use crate::{
         model::{DesiredLoadBalancer, ServiceKey},
         names,
         ownership::{ServiceOwnership, with_requested_tags},
+        retention_tags::{
+            ADOPTER_UID, FORMER_NAME, FORMER_UID, MARK, adopter_uid, adopter_uid_tag,
+            former_name_tag, former_uid_tag, is_adopted_by, is_adopter_tag, is_retained,
+        },
     },
 };
 
-/// Tag of a load balancer that was let go and has not been adopted completely.
-pub const MARK: &str = "retained-load-balancer";
-/// Prefix of a tag with the UID of a Service that let go. The security group of that Service is
-/// still needed.
-const FORMER_UID: &str = "retained-by-uid-";
-/// Prefix of a tag with the name that the load balancer had. Its listeners with this name as their tag
-/// go with it.
-const FORMER_NAME: &str = "retained-from-";
-/// Prefix of the tag with the UID of the Service that adopts the load balancer, or has adopted it.
-const ADOPTER_UID: &str = "adopted-by-uid-";
 /// Prefix of the name. With it no Service finds the load balancer by its name.
 const NAME_PREFIX: &str = "retained_";
-
-/// Returns true if a load balancer was let go, and has not been adopted completely.
-pub fn is_retained(load_balancer: &LoadBalancer) -> bool {
-    load_balancer.tags.iter().any(|tag| tag == MARK)
-}
-
-/// Returns the UIDs of the Services that let go of a load balancer. There are none once it has been
-/// adopted completely.
-pub fn former_uids(load_balancer: &LoadBalancer) -> impl Iterator<Item = &str> {
-    let is_retained = is_retained(load_balancer);
-    let tags = load_balancer.tags.iter().filter(move |_| is_retained);
-    tags.filter_map(|tag| tag.strip_prefix(FORMER_UID))
-}
-
-/// Returns true if the Service with this UID let go of a load balancer.
-pub fn is_retained_by(load_balancer: &LoadBalancer, uid: &str) -> bool {
-    former_uids(load_balancer).any(|former| former == uid)
-}
-
-/// Returns the UID of the Service that adopts a load balancer, or has adopted it.
-pub fn adopter_uid(load_balancer: &LoadBalancer) -> Option<&str> {
-    let mut tags = load_balancer.tags.iter();
-    tags.find_map(|tag| tag.strip_prefix(ADOPTER_UID))
-}
-
-/// Returns true if the Service with this UID adopts a load balancer, or has adopted it.
-pub fn is_adopted_by(load_balancer: &LoadBalancer, uid: &str) -> bool {
-    adopter_uid(load_balancer) == Some(uid)
-}
-
-/// Returns true if another Service than the one with this UID adopts a load balancer, or has adopted it.
-pub fn is_adopted_by_other(load_balancer: &LoadBalancer, uid: &str) -> bool {
-    adopter_uid(load_balancer).is_some_and(|adopter| adopter != uid)
-}
-
-/// Returns the tag of the load balancers that the Service with this UID let go of.
-pub fn former_uid_tag(uid: &str) -> String {
-    format!("{FORMER_UID}{uid}")
-}
-
-/// Returns the tag of the load balancer that the Service with this UID adopts, or has adopted.
-pub fn adopter_uid_tag(uid: &str) -> String {
-    format!("{ADOPTER_UID}{uid}")
-}
-
-/// Returns true if a tag only says who has adopted a load balancer.
-pub fn is_adopter_tag(tag: &str) -> bool {
-    tag.starts_with(ADOPTER_UID)
-}
-
-/// Returns the tag of a load balancer that had this name.
-pub fn former_name_tag(name: &str) -> Box<str> {
-    names::truncate(&format!("{FORMER_NAME}{name}"))
-}
-
-/// Returns the tags with the names that a load balancer had. There are none once it has been adopted
-/// completely.
-pub fn former_name_tags(load_balancer: &LoadBalancer) -> Vec<Box<str>> {
-    if !is_retained(load_balancer) {
-        return Vec::new();
-    }
-    let tags = load_balancer.tags.iter();
-    tags.filter(|tag| tag.starts_with(FORMER_NAME))
-        .map(|tag| tag.as_str().into())
-        .collect()
-}
 
 /// A load balancer whose Service asks to keep it, and what is known of it.
 #[derive(Clone, Copy, Debug)]
@@ -222,6 +150,7 @@ pub fn check_use(input: &UseInput<'_>) -> Result<(), CloudError> {
     let is_adopted = input.adopted == Some(&**id);
     let is_marked = is_retained(load_balancer);
     let is_own = is_adopted_by(load_balancer, &service.uid);
+    let has_it = is_own || (ownership.owner && input.shows_address);
     let problem = if let Some(adopter) = adopter_uid(load_balancer)
         && !is_own
     {
@@ -248,7 +177,7 @@ pub fn check_use(input: &UseInput<'_>) -> Result<(), CloudError> {
         format!("{whose}; the annotation {ANNOTATION_ADOPT}: {id} adopts it")
     } else if is_marked && !input.tags {
         "cannot be adopted, because this cloud's load balancers have no tags".to_owned()
-    } else if !is_marked && is_adopted && !is_own && !(ownership.owner && input.shows_address) {
+    } else if is_adopted && !is_marked && !has_it {
         format!(
             "cannot be adopted, because no Service has let go of it: it is {name}; annotate that Service with \
              {ANNOTATION_RETAIN}: true and delete it"

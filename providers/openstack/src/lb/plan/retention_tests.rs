@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::lb::{model::ServiceKey, ownership::service_ownership};
+use crate::lb::{model::ServiceKey, ownership::service_ownership, retention_tags::former_uids};
 
 const NAME: &str = "kube_service_c1_ns_web";
 const RETAINED: &str = "retained_kube_service_c1_ns_web";

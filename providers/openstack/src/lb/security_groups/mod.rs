@@ -82,7 +82,8 @@ impl Surplus {
     /// Returns true if there is anything that somebody else may need. Nobody needs the rules that a
     /// group has from the start.
     pub(super) fn may_be_needed(&self) -> bool {
-        !self.is_new && !(self.rules.is_empty() && self.ports.is_empty())
+        let has_surplus = !self.rules.is_empty() || !self.ports.is_empty();
+        !self.is_new && has_surplus
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
     fixture::{Fixture, Stop, annotation, published, service, shown, with},
     retain::{LONG, adopter, at_rest, let_go, nothing_to_retain, owned, refused, served, writes},
 };
-use crate::lb::plan::retention::MARK;
+use crate::lb::retention_tags::MARK;
 
 const OWN_TAGS: [&str; 2] = ["kube_service_c2_ns_shop", "adopted-by-uid-uid-shop"];
 

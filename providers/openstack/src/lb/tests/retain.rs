@@ -14,7 +14,7 @@ use super::{
     fixture::{Fixture, Stop, annotation, internal, service, shown, with},
     trouble::break_it,
 };
-use crate::lb::plan::retention::MARK;
+use crate::lb::retention_tags::MARK;
 
 /// Longer than any call waits in virtual time.
 pub(super) const LONG: Duration = Duration::from_secs(3600);

@@ -69,6 +69,24 @@ async fn a_balancer_that_fails_when_it_is_made_is_made_anew() {
     assert_eq!(rig.plan(&web).await.unwrap(), []);
 }
 
+/// Octavia knows a member by its address, so one in another subnet goes before it comes again.
+#[tokio::test(start_paused = true)]
+async fn no_member_goes_for_a_subnet_that_does_not_exist() {
+    for serial in [false, true] {
+        let rig = Fixture::with(2, |settings, _| settings.serial_api_calls = serial).await;
+        let web = rig.settle(&service("web", &[80])).await;
+        let before = rig.members(80);
+        let rig = rig
+            .restart_with(|settings| settings.networks.member_subnet = "misspelt".into())
+            .await;
+        for attempt in [rig.update(&web).await, rig.update(&web).await] {
+            let error = attempt.unwrap_err().to_string();
+            assert!(error.contains("subnet misspelt of members does not exist"), "{error}");
+        }
+        assert_eq!(rig.members(80), before, "serial: {serial}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_balancer_that_fails_later_is_failed_over_and_keeps_its_address() {
     let rig = Fixture::new(1).await;
