@@ -9,7 +9,10 @@ use crate::helm::{Helm, chart, root};
 use crate::plain::{Case, needing};
 
 pub(crate) fn cases() -> Vec<Case> {
-    let mut cases = cases![every_command_of_the_guides_is_tried_or_there_is_a_reason];
+    let mut cases = cases![
+        every_command_of_the_guides_is_tried_or_there_is_a_reason,
+        commands_are_only_in_blocks_that_are_read,
+    ];
     cases.extend(needing(
         ccm_testkit::control_plane::helm().err(),
         cases![helm_renders_what_the_guides_install],
@@ -43,6 +46,25 @@ fn every_command_of_the_guides_is_tried_or_there_is_a_reason() -> anyhow::Result
     let unused = (0..TRIALS.len()).filter(|at| !used.contains(at));
     wrong.extend(unused.map(|at| format!("no command begins with {:?}", TRIALS[at].0)));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+fn commands_are_only_in_blocks_that_are_read() -> anyhow::Result<()> {
+    let read = |label: &str, line: &str| {
+        guides::of_page("page.md", &format!("Text.\n\n```{label}\n{line}\n```\n"))
+    };
+    for line in ["kubectl get nodes", "  $ helm list", "ccm-aws orphans", "curl example.org"] {
+        let commands = read("sh", line)?;
+        assert_eq!(commands.len(), 1, "{line}: {commands:?}");
+        for label in ["text", "bash", ""] {
+            let error = read(label, line).map_err(|error| error.to_string());
+            let error = error.expect_err(label);
+            assert!(error.starts_with("page.md:3: "), "{error}");
+        }
+    }
+    for output in ["NAME   TAINTS", "to delete, add --delete", "deployment/kubectl created"] {
+        assert!(read("text", output)?.is_empty(), "{output}");
+    }
     Ok(())
 }
 

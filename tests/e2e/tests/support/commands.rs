@@ -33,14 +33,15 @@ pub(crate) enum Trial {
 use Trial::{Cluster, Demo, Helm, Nobody, Test};
 
 const AWS: &str = "it needs an AWS account";
-const KUBELET: &str = "it needs a kubelet, for a container's log or a process in it";
+const KUBELET: &str = "it needs a kubelet, for a container's log, its port, or a process in it";
+const YOURS: &str = "it names an object of yours";
 const LOCAL_CLOUD: Trial = Test("the_cloud_serves_until_it_is_told_to_end");
 const MIGRATION: Trial = Test("from_upstreams_manifests_and_chart_and_back");
 const AWS_MIGRATION: Trial = Test("from_upstreams_aws_manifests_and_chart_and_back");
 const AUTHORS: Trial = Test("a_new_author_gets_from_the_template_to_the_passing_kit");
 
 /// How a command begins, and how it is tried. The first that fits decides.
-pub(crate) const TRIALS: [(&str, Trial); 66] = [
+pub(crate) const TRIALS: [(&str, Trial); 73] = [
     ("cargo run -p ccm-mock -- demo", Test("once_shows_everything_and_ends_well")),
     (
         "cargo run -p ccm-openstack -- demo",
@@ -82,10 +83,18 @@ pub(crate) const TRIALS: [(&str, Trial); 66] = [
     ("curl http://$(kubectl get service web", Nobody(AWS)),
     ("aws iam put-role-policy", Nobody(AWS)),
     ("ccm-aws orphans", Test("what_was_leaked_is_found_and_deleted")),
+    // A container's log, a process in it, its port, and what a leader says.
     ("kubectl -n kube-system logs", Nobody(KUBELET)),
     ("kubectl --namespace kube-system logs", Nobody(KUBELET)),
     ("kubectl --namespace kube-system exec", Nobody(KUBELET)),
-    ("kubectl delete node", Nobody("it names a node of yours")),
+    ("kubectl -n shop wait service/web", Nobody(YOURS)),
+    ("leader=$(kubectl -n kube-system get lease", Nobody(KUBELET)),
+    ("pod=$(kubectl -n kube-system get pods", Nobody(KUBELET)),
+    ("kubectl -n kube-system port-forward", Nobody(KUBELET)),
+    ("kubectl -n shop describe service", Nobody(YOURS)),
+    ("kubectl --server=https://127.0.0.1:10258", Nobody(KUBELET)),
+    ("ccm-openstack explain", Nobody(KUBELET)),
+    ("kubectl delete node", Nobody(YOURS)),
     (
         "ccm-mock --shadow-once",
         Test("a_shadow_beside_a_go_manager_shows_what_differs_and_writes_nothing"),
@@ -175,7 +184,7 @@ pub(crate) fn tried(root: &Path, how: Trial) -> anyhow::Result<Vec<Command>> {
     Ok(commands)
 }
 
-/// The README, and the pages in the first two parts of the site.
+/// The README, the chart's, and the pages in the first two parts of the site.
 fn pages(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let summary = fs::read_to_string(root.join("site/SUMMARY.md"))?;
     let (_, parts) = summary.split_once("\n# Start\n").context("no part Start")?;
@@ -184,46 +193,72 @@ fn pages(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
         .context("no part Reference after it")?;
     let links = parts.split("](../").skip(1);
     let pages = links.filter_map(|rest| rest.split(')').next());
-    Ok(std::iter::once("README.md")
+    Ok(["README.md", "charts/cloud-controller-manager/README.md"]
+        .into_iter()
         .chain(pages)
         .map(PathBuf::from)
         .collect())
 }
 
 /// Commands are in indented blocks, and in those that are called `sh`.
-fn of_page(page: &str, text: &str) -> anyhow::Result<Vec<Command>> {
+///
+/// # Errors
+/// A block does not say what it is, or is called `text` and has a command.
+pub(crate) fn of_page(page: &str, text: &str) -> anyhow::Result<Vec<Command>> {
     let mut commands = Vec::new();
     let mut block: Option<(String, String)> = None;
+    let mut code = String::new();
     for (event, at) in Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter() {
         match event {
             Event::Start(Tag::CodeBlock(kind)) => {
                 let place = format!("{page}:{}", text[..at.start].matches('\n').count() + 1);
-                let is_shell = match &kind {
-                    CodeBlockKind::Indented => true,
-                    CodeBlockKind::Fenced(label) => {
-                        anyhow::ensure!(
-                            !label.is_empty(),
-                            "{place}: say what this block is: sh, text …"
-                        );
-                        **label == *"sh"
-                    }
+                let label = match kind {
+                    CodeBlockKind::Indented => "sh".to_owned(),
+                    CodeBlockKind::Fenced(label) => label.into_string(),
                 };
-                block = is_shell.then_some((place, String::new()));
+                anyhow::ensure!(
+                    !["", "bash", "console", "shell"].contains(&&*label),
+                    "{place}: say what this block is: sh, text …"
+                );
+                block = Some((place, label));
+                code.clear();
             }
-            Event::Text(more) => {
-                if let Some((_, code)) = &mut block {
-                    code.push_str(&more);
-                }
-            }
-            Event::End(TagEnd::CodeBlock) => {
-                if let Some((place, code)) = block.take() {
-                    commands.extend(of_block(&place, &code));
-                }
-            }
+            Event::Text(more) if block.is_some() => code.push_str(&more),
+            Event::End(TagEnd::CodeBlock) => match block.take() {
+                Some((place, label)) if label == "sh" => commands.extend(of_block(&place, &code)),
+                Some((place, label)) if label == "text" => has_no_command(&place, &code)?,
+                _ => {}
+            },
             _ => {}
         }
     }
     Ok(commands)
+}
+
+/// Programs whose commands belong into blocks that are called `sh`; those of ours begin with `ccm-`.
+const PROGRAMS: [&str; 8] = [
+    "aws",
+    "cargo",
+    "cloud-controller-manager",
+    "ctr",
+    "curl",
+    "helm",
+    "kubectl",
+    "openstack",
+];
+
+/// # Errors
+/// A line of a block that nothing reads is a command, which nothing would try.
+fn has_no_command(place: &str, code: &str) -> anyhow::Result<()> {
+    for line in code.lines() {
+        let command = line.trim_start().trim_start_matches("$ ");
+        let program = command.split_whitespace().next().unwrap_or_default();
+        anyhow::ensure!(
+            !PROGRAMS.contains(&program) && !program.starts_with("ccm-"),
+            "{place}: a command is in a block of text, call it sh: {line}"
+        );
+    }
+    Ok(())
 }
 
 fn of_block(place: &str, code: &str) -> Vec<Command> {
