@@ -5,7 +5,7 @@
     clippy::wildcard_imports,
     reason = "the table below names nearly every type of these modules"
 )]
-use super::{Page, Tags, classic::*, ec2::*, elb::*};
+use super::{Page, Tags, classic::*, ec2::*, elb::*, sts::*};
 use crate::api::SecurityGroupId;
 
 /// A request, which determines the type of its answer.
@@ -31,6 +31,8 @@ pub enum Service {
     Elb,
     /// Elastic Load Balancing (classic).
     Classic,
+    /// Security Token Service.
+    Sts,
 }
 
 impl Service {
@@ -40,6 +42,7 @@ impl Service {
             Self::Ec2 => "EC2",
             Self::Elb => "Elastic Load Balancing v2",
             Self::Classic => "Elastic Load Balancing",
+            Self::Sts => "STS",
         }
     }
 
@@ -48,6 +51,7 @@ impl Service {
         match self {
             Self::Ec2 => "ec2",
             Self::Elb | Self::Classic => "elasticloadbalancing",
+            Self::Sts => "sts",
         }
     }
 }
@@ -201,6 +205,8 @@ calls! {
     RegisterClassic = Classic "RegisterInstancesWithLoadBalancer" Write "register_classic_instances" -> (),
     DeregisterClassic = Classic "DeregisterInstancesFromLoadBalancer" Write "deregister_classic_instances" -> (),
     DeleteClassic = Classic "DeleteLoadBalancer" Write "delete_classic_load_balancer" -> (),
+
+    GetCallerIdentity = Sts "GetCallerIdentity" Read "get_caller_identity" -> CallerIdentity,
 }
 
 /// Returns the object that a write changes, for the log of mutations. Returns empty text for reads.

@@ -11,6 +11,7 @@ pub mod ec2;
 pub mod elb;
 mod error;
 mod id;
+pub mod sts;
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -29,7 +29,8 @@ impl RequestKind {
             _ => {}
         }
         match (action.service(), action.class()) {
-            (Service::Ec2, RequestClass::Read) => Self::Ec2Read,
+            // STS is asked once, by the subcommand `check`.
+            (Service::Ec2, RequestClass::Read) | (Service::Sts, _) => Self::Ec2Read,
             (Service::Ec2, RequestClass::Write) => Self::Ec2Write,
             (Service::Elb | Service::Classic, RequestClass::Read) => Self::ElbRead,
             (Service::Elb | Service::Classic, RequestClass::Write) => Self::ElbWrite,

@@ -138,7 +138,7 @@ fn throttled(action: Action) -> ApiRejection {
     match action.service() {
         Service::Ec2 => ApiRejection::new("RequestLimitExceeded", "Request limit exceeded."),
         Service::Elb => ApiRejection::new("ThrottlingException", "Rate exceeded"),
-        Service::Classic => ApiRejection::new("Throttling", "Rate exceeded"),
+        Service::Classic | Service::Sts => ApiRejection::new("Throttling", "Rate exceeded"),
     }
 }
 
@@ -153,6 +153,8 @@ fn denied(action: Action) -> ApiRejection {
             "UnauthorizedOperation",
             format!("You are not authorized to perform this operation. {message}"),
         ),
-        Service::Elb | Service::Classic => ApiRejection::new("AccessDenied", message),
+        Service::Elb | Service::Classic | Service::Sts => {
+            ApiRejection::new("AccessDenied", message)
+        }
     }
 }

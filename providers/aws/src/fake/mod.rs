@@ -429,6 +429,7 @@ impl AccountState {
                 self.delete_classic(&c);
                 Reply::DeleteClassic(())
             }
+            Call::GetCallerIdentity(_) => Reply::GetCallerIdentity(self.caller()),
         })
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::api::sts::CredentialsLifetime;
+
 /// Delays and sizes. `Default` is AWS without its delays: everything takes effect at once, except
 /// draining.
 #[derive(Clone, Debug)]
@@ -32,6 +34,8 @@ pub struct FakeOptions {
     /// does not document whether it does; if not, the answer may be an object that somebody else
     /// created.
     pub tags_are_settings: bool,
+    /// The lifetime of the credentials.
+    pub credentials: CredentialsLifetime,
     /// Quotas of the account.
     pub quotas: Quotas,
 }
@@ -49,6 +53,7 @@ impl Default for FakeOptions {
             classic_host_names: false,
             default_vpc: false,
             tags_are_settings: false,
+            credentials: CredentialsLifetime::Unknown,
             quotas: Quotas::default(),
         }
     }

@@ -19,6 +19,7 @@ use crate::api::{
         Attributes, ElbProtocol, HealthCheck, IpAddressType, LoadBalancerState, Scheme,
         SubnetMapping, TargetType,
     },
+    sts::CallerIdentity,
 };
 
 /// Name of the region.
@@ -337,6 +338,15 @@ impl AccountState {
             group
                 .targets
                 .retain(|_, target| target.draining.is_none_or(|until| until > now));
+        }
+    }
+
+    /// Returns the role with which all requests are sent.
+    pub(super) fn caller(&self) -> CallerIdentity {
+        CallerIdentity {
+            account: ACCOUNT.into(),
+            arn: format!("arn:aws:sts::{ACCOUNT}:assumed-role/ccm/i-0").into(),
+            lifetime: self.options.credentials,
         }
     }
 

@@ -304,12 +304,12 @@ fn upstreams_published_policy_lacks_what_the_documentation_says() {
 fn a_request_without_permission_is_denied() {
     let none = Policy::parse(&json!({"Version": "2012-10-17", "Statement": []})).unwrap();
     for (_, owner, call) in table() {
-        for request in authorization_requests(&call, &owner) {
-            assert!(!allows(&[&none], &request), "{request:?}");
+        let requests = authorization_requests(&call, &owner);
+        for request in &requests {
+            assert!(!allows(&[&none], request), "{request:?}");
         }
-        assert_eq!(
-            authorization_requests(&call, &owner)[0].action,
-            authorization::name(call.action())
-        );
+        let first = requests.into_iter().next().map(|request| request.action);
+        let is_asked_about = call.action() != Action::GetCallerIdentity;
+        assert_eq!(first, is_asked_about.then(|| authorization::name(call.action())));
     }
 }

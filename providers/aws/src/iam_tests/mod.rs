@@ -98,6 +98,8 @@ fn capabilities(action: Action) -> &'static [&'static str] {
         | A::RegisterClassic
         | A::DeregisterClassic
         | A::DeleteClassic => &["classic-load-balancers"],
+        // AWS needs no permission for it, and allows it even if a policy denies it.
+        A::GetCallerIdentity => &[],
     }
 }
 
@@ -158,6 +160,7 @@ fn all_documents_together_allow_exactly_what_the_provider_can_ask_for() {
     let mut expected: BTreeSet<String> = Action::ALL
         .iter()
         .copied()
+        .filter(|action| !capabilities(*action).is_empty())
         .map(authorization::name)
         .collect();
     expected.insert(IMPLIED.to_owned());

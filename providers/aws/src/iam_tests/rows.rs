@@ -10,7 +10,7 @@ use super::{
     clippy::wildcard_imports,
     reason = "the table below names nearly every type of these modules"
 )]
-use crate::api::{classic::*, ec2::*, elb::*};
+use crate::api::{classic::*, ec2::*, elb::*, sts::*};
 use crate::{
     api::{Action, Call, EniId, InstanceId, Request, Tags},
     fake::{ACCOUNT, CLUSTER},
@@ -174,6 +174,7 @@ pub(super) fn requests(action: Action, owner: Owner) -> Vec<(Limit, Call)> {
     let target = || RouteTarget::Instance(INSTANCE.into());
     let destination = || "10.244.1.0/24".parse().unwrap();
     match action {
+        A::GetCallerIdentity => one(Unlimited, GetCallerIdentity),
         A::DescribeInstances => one(Unlimited, DescribeInstances::default()),
         A::DescribeNetworkInterfaces => one(Unlimited, DescribeNetworkInterfaces::default()),
         A::DescribeAvailabilityZones => one(Unlimited, DescribeAvailabilityZones),

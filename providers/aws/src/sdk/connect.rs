@@ -11,10 +11,11 @@ use aws_types::{SigningName, region::Region};
 
 use super::{
     ca_bundle::{self, CaBundleError},
-    credentials::{self, AssumedRole, ReloadingCredentialsChain},
+    credentials::{self, AssumedRole, LoadedLifetime, ReloadingCredentialsChain},
     endpoints::{self, EndpointOverride},
     headers::{SignAs, SourceHeaders, UserAgent},
     metadata::SdkMetadata,
+    sts::StsClient,
     transport::SdkTransport,
 };
 use crate::{
@@ -99,11 +100,13 @@ pub(super) async fn connect_with(
     let region: Box<str> = (&*environment::discover_region(settings, &metadata).await?).into();
     let http = ca_bundle::client(options.bundle, options.ca_check_interval)?;
     let signing = Region::new(String::from(region.clone()));
+    let lifetime = LoadedLifetime::default();
     let chain = || {
         SharedCredentialsProvider::new(ReloadingCredentialsChain::new(
             http.clone(),
             metadata.client(),
             signing.clone(),
+            lifetime.clone(),
         ))
     };
     let base = aws_config::defaults(BehaviorVersion::latest())
@@ -123,13 +126,14 @@ pub(super) async fn connect_with(
         .await;
     let place = |service| endpoints::endpoint_override(settings, &service, &region);
     let config = match &settings.role {
-        Some(role) => with_role(&base, role, place(OverriddenService::Sts)),
+        Some(role) => with_role(&base, role, place(OverriddenService::Sts), &lifetime),
         None => base,
     };
     let transport = SdkTransport {
         ec2: ec2(&config, place(OverriddenService::Ec2)),
         elb: elb(&config, place(OverriddenService::Elb)),
         classic: classic(&config, place(OverriddenService::Classic)),
+        sts: StsClient { sts: sts(&config, place(OverriddenService::Sts)), lifetime },
     };
     Ok(Connection {
         transport: Arc::new(transport),
@@ -147,7 +151,12 @@ fn timeouts() -> TimeoutConfig {
 }
 
 /// Returns the configuration with the role's credentials.
-fn with_role(base: &SdkConfig, role: &Role, place: Option<EndpointOverride>) -> SdkConfig {
+fn with_role(
+    base: &SdkConfig,
+    role: &Role,
+    place: Option<EndpointOverride>,
+    lifetime: &LoadedLifetime,
+) -> SdkConfig {
     let mut sts = sts_config(base, place).retry_config(RetryConfig::standard());
     if let Some(source) = &role.source {
         sts = sts.interceptor(SourceHeaders { arn: source.clone(), account: role.account.clone() });
@@ -155,6 +164,7 @@ fn with_role(base: &SdkConfig, role: &Role, place: Option<EndpointOverride>) -> 
     let provider = AssumedRole {
         sts: aws_sdk_sts::Client::from_conf(sts.build()),
         arn: role.arn.clone(),
+        lifetime: lifetime.clone(),
     };
     base.clone()
         .into_builder()
@@ -202,4 +212,8 @@ fn classic(
     place: Option<EndpointOverride>,
 ) -> aws_sdk_elasticloadbalancing::Client {
     aws_sdk_elasticloadbalancing::Client::from_conf(classic_config(base, place).build())
+}
+
+fn sts(base: &SdkConfig, place: Option<EndpointOverride>) -> aws_sdk_sts::Client {
+    aws_sdk_sts::Client::from_conf(sts_config(base, place).build())
 }

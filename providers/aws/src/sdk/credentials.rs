@@ -21,8 +21,11 @@ use aws_credential_types::{
 };
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use aws_types::region::Region;
+use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
+
+use crate::api::sts::CredentialsLifetime;
 
 /// Time before expiry at which credentials are renewed. The SDK shortens it at random by up to
 /// half.
@@ -30,6 +33,31 @@ pub(super) const RENEWAL: Duration = Duration::from_mins(1);
 /// Credentials that do not expire, such as those of a file, are renewed after this time, or up to
 /// half of [`RENEWAL`] later. The SDK's own setting for that cannot be less than 15 minutes.
 const STATIC_CREDENTIALS_TTL: Duration = Duration::from_secs(30);
+
+/// The lifetime of the credentials that were loaded last, with nothing else of them. Clones share
+/// it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LoadedLifetime(Arc<parking_lot::Mutex<CredentialsLifetime>>);
+
+impl LoadedLifetime {
+    /// Returns the lifetime of the credentials that were loaded last.
+    pub(super) fn get(&self) -> CredentialsLifetime {
+        *self.0.lock()
+    }
+
+    /// Records the lifetime of credentials as their source gave them.
+    fn record(&self, credentials: &Credentials) {
+        let is_of_environment = |token: &str| {
+            env::var("AWS_SESSION_TOKEN").is_ok_and(|of_process| of_process.trim() == token)
+        };
+        *self.0.lock() = match (credentials.expiry(), credentials.session_token()) {
+            (Some(end), _) => Timestamp::try_from(end)
+                .map_or(CredentialsLifetime::Unknown, CredentialsLifetime::Until),
+            (None, Some(token)) if is_of_environment(token) => CredentialsLifetime::NotRenewed,
+            (None, _) => CredentialsLifetime::Unknown,
+        };
+    }
+}
 
 /// The SDK's default chain. Its providers cache what they read from profile files for their whole
 /// lifetime, so they are recreated when the content of one of the files changes. The SDK itself
@@ -39,6 +67,7 @@ pub(super) struct ReloadingCredentialsChain {
     imds: imds::Client,
     region: Region,
     files: Vec<PathBuf>,
+    lifetime: LoadedLifetime,
     current: Mutex<Option<(Contents, Arc<DefaultCredentialsChain>)>>,
 }
 
@@ -46,12 +75,18 @@ pub(super) struct ReloadingCredentialsChain {
 type Contents = Vec<Option<[u8; 32]>>;
 
 impl ReloadingCredentialsChain {
-    pub(super) fn new(http: SharedHttpClient, imds: imds::Client, region: Region) -> Self {
+    pub(super) fn new(
+        http: SharedHttpClient,
+        imds: imds::Client,
+        region: Region,
+        lifetime: LoadedLifetime,
+    ) -> Self {
         Self {
             http,
             imds,
             region,
             files: profile_files(),
+            lifetime,
             current: Mutex::new(None),
         }
     }
@@ -108,6 +143,7 @@ impl ProvideCredentials for ReloadingCredentialsChain {
                 .provide_credentials()
                 .await
                 .map_err(without_response)?;
+            self.lifetime.record(&credentials);
             credentials
                 .expiry_mut()
                 .get_or_insert(SystemTime::now() + RENEWAL + STATIC_CREDENTIALS_TTL);
@@ -153,6 +189,8 @@ pub(super) struct AssumedRole {
     pub(super) sts: aws_sdk_sts::Client,
     /// ARN of the role.
     pub(super) arn: Box<str>,
+    /// Where the lifetime of the role's credentials is recorded.
+    pub(super) lifetime: LoadedLifetime,
 }
 
 /// Session name, which is shown in CloudTrail.
@@ -177,7 +215,9 @@ impl AssumedRole {
         let key = given.access_key_id;
         let secret = given.secret_access_key;
         let token = given.session_token;
-        Ok(Credentials::new(key, secret, Some(token), Some(expiration), "RoleARN"))
+        let credentials = Credentials::new(key, secret, Some(token), Some(expiration), "RoleARN");
+        self.lifetime.record(&credentials);
+        Ok(credentials)
     }
 }
 

@@ -15,6 +15,7 @@ mod endpoints;
 mod error;
 mod headers;
 mod metadata;
+mod sts;
 #[cfg(test)]
 mod tests;
 mod transport;

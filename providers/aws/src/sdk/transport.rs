@@ -6,6 +6,7 @@ use super::{
     dry_run,
     ec2::{groups, instances, network, tags},
     elb::{attributes_and_tags, balancers, classic, classic_changes, listeners, targets},
+    sts::{self, StsClient},
 };
 use crate::api::{AwsError, Call, DryRunAnswer, Reply, Service, Transport};
 
@@ -15,6 +16,7 @@ pub(crate) struct SdkTransport {
     pub(super) ec2: aws_sdk_ec2::Client,
     pub(super) elb: aws_sdk_elasticloadbalancingv2::Client,
     pub(super) classic: aws_sdk_elasticloadbalancing::Client,
+    pub(super) sts: StsClient,
 }
 
 /// Sends each call with its own function, and wraps the answer.
@@ -102,6 +104,9 @@ impl Transport for SdkTransport {
                 RegisterClassic: classic_changes::register,
                 DeregisterClassic: classic_changes::deregister,
                 DeleteClassic: classic_changes::delete,
+            }
+            &self.sts => {
+                GetCallerIdentity: sts::caller,
             }
         )
     }

@@ -13,6 +13,7 @@
     reason = "a test that cannot go on says where"
 )]
 
+mod adoption;
 mod chart;
 mod check;
 mod conformance;
@@ -206,6 +207,7 @@ fn clusters(tier: Tier, shared: &Arc<SharedServersOnce>) -> Vec<Trial> {
             answers_that_say_nothing_are_told_and_lose_nothing, credentials_that_are_refused_later_are_told,
             a_router_that_is_not_there_is_told,
         }
+        Quick Embedded adoption { a_healthy_cluster_needs_no_change_and_has_no_defects }
         Full Real check { what_a_start_would_meet_is_known_before }
         Full Real orphans { what_was_leaked_is_found_and_deleted }
         Full Real crash { a_kill_at_some_changes_leads_to_the_same_end }

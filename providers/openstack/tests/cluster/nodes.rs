@@ -38,7 +38,10 @@ fn addresses(node: &Node) -> Vec<(String, String)> {
         .collect()
 }
 
-async fn initialized(stage: &ClusterFixture, names: &[&str]) -> anyhow::Result<Vec<Node>> {
+pub(crate) async fn initialized(
+    stage: &ClusterFixture,
+    names: &[&str],
+) -> anyhow::Result<Vec<Node>> {
     stage
         .until("initialised", async || {
             for name in names {

@@ -62,6 +62,14 @@ impl Recorded {
             .map(|(_, value)| &**value)
     }
 
+    /// Returns true if the request changes nothing: a read, the question whose credentials signed
+    /// it, or the question whether it would be allowed.
+    pub fn is_read_or_dry_run(&self) -> bool {
+        self.action.starts_with("Describe")
+            || self.action == "GetCallerIdentity"
+            || self.parameter("DryRun") == Some("true")
+    }
+
     /// Returns the action as IAM policies name it.
     pub fn permission(&self) -> String {
         format!("{}:{}", self.service, self.action)

@@ -79,17 +79,20 @@ impl Checks<'_> {
         if self.is_rejected {
             return;
         }
+        let is_known = self.check_caller().await;
         let request = DescribeLoadBalancers::default();
         let page = self.scope.client.read(self.op, request).await;
         let Some(page) = self.answer(Action::DescribeLoadBalancers, page) else {
             return;
         };
-        // The ARN of any object names the account.
+        // The ARN of any object names the account, too.
         let account = page
             .items
             .iter()
             .find_map(|lb| lb.arn.split(':').nth(4).map(str::to_owned));
-        if let Some(account) = account {
+        if let Some(account) = account
+            && !is_known
+        {
             self.ok(format!("account {account}, as its load balancers show"));
         }
     }

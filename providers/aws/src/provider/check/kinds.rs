@@ -24,6 +24,12 @@ ccm_core::finding_kinds! {
         CredentialsInvalid: Error Cloud
             "AWS rejects every request"
             "renew the credentials that the process uses (OBJECT), and check the clock of its machine";
+        CredentialsNotRenewed: Warning Cloud
+            "when they end, AWS rejects every request until the process is restarted with others"
+            "use an instance profile, IRSA, EKS Pod Identity or a mounted credentials file in place of OBJECT";
+        CredentialsEnd: Warning Cloud
+            "after that, AWS rejects every request unless their source gives new ones in time"
+            "see whether their source renews them (OBJECT), and check the clock of the machine";
         ReadDenied: Error Cloud
             "whatever needs OBJECT does not work"
             "allow OBJECT in the IAM policy of the manager (docs/providers/aws.md)";

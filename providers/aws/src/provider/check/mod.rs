@@ -2,7 +2,11 @@
 //! Every request is a read, or asks with `DryRun` whether a change would be allowed.
 
 mod account;
+<<<<<<< HEAD
 mod balancer_groups;
+=======
+mod caller;
+>>>>>>> e50464eb427cf192e047fd05987edcfa9bce20fe
 mod instances;
 mod kinds;
 mod permissions;
@@ -11,9 +15,10 @@ mod subnets;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ccm_core::{
+    check::list_names,
     error::chain,
     provider::{Area, CheckedCluster, Finding, Op},
 };
@@ -80,7 +85,11 @@ impl<'a> Checks<'a> {
         self.read_vpc(&mut observed).await;
         self.check_subnets(&observed.subnets);
         self.check_instances(&observed);
+<<<<<<< HEAD
         self.check_balancer_groups(&observed);
+=======
+        self.show_other_clusters(&observed);
+>>>>>>> e50464eb427cf192e047fd05987edcfa9bce20fe
         self.check_owners(&observed);
         if self.cluster.creates_routes {
             self.check_route_tables().await;
@@ -140,6 +149,23 @@ impl<'a> Checks<'a> {
             .flatten()
             .map(|group| (group.id.clone(), group));
         observed.groups = by_id.collect();
+    }
+
+    /// Lists the other clusters that have or use subnets or security groups of the VPC.
+    fn show_other_clusters(&mut self, observed: &Observed) {
+        let subnets = observed.subnets.iter().map(|subnet| &subnet.tags);
+        let groups = observed.groups.values().map(|group| &group.tags);
+        let mut others = BTreeSet::new();
+        for tags in subnets.chain(groups) {
+            let clusters = tags
+                .keys()
+                .filter_map(|key| key.strip_prefix(CLUSTER_TAG_PREFIX));
+            others.extend(clusters.filter(|id| *id != self.scope.cluster.id()));
+        }
+        let names: Vec<&str> = others.into_iter().collect();
+        if !names.is_empty() {
+            self.ok(format!("other clusters in this VPC: {}", list_names(&names)));
+        }
     }
 
     /// Reports objects that two clusters own.

@@ -6,9 +6,13 @@ use std::{fs, path::Path, process::Output};
 use jiff::SignedDuration;
 
 use super::{
-    super::connect, REGION, ask, connection, nothing, section, server::Server, session, settings,
+    super::connect, REGION, ask, connection, nothing, section, send, server::Server, session,
+    settings,
 };
-use crate::config::{OverriddenService, Role, Settings};
+use crate::{
+    api::sts::{CredentialsLifetime, GetCallerIdentity},
+    config::{OverriddenService, Role, Settings},
+};
 
 const ROLE: &str = "arn:aws:iam::123456789876:role/test-cluster";
 
@@ -69,6 +73,74 @@ async fn a_role_is_kept_while_it_lasts_and_has_no_source_unless_given() {
     assert!(!asked[0].headers.contains_key("x-amz-source-arn"), "{asked:?}");
 }
 
+/// The answer to GetCallerIdentity.
+fn caller() -> (u16, String) {
+    let xmlns = "xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"";
+    let result = "<GetCallerIdentityResult><Arn>arn:aws:sts::123456789876:assumed-role/test/s</Arn>\
+                  <UserId>AROA:s</UserId><Account>123456789876</Account></GetCallerIdentityResult>";
+    (200, format!("<GetCallerIdentityResponse {xmlns}>{result}</GetCallerIdentityResponse>"))
+}
+
+#[tokio::test]
+async fn whose_credentials_they_are_is_asked_with_those_of_the_role() {
+    let hour = SignedDuration::from_hours(1);
+    let sts = Server::start(move |seen| {
+        if seen.body.contains("Action=AssumeRole&") {
+            session("AssumeRole", "ASIAROLE", hour)
+        } else {
+            caller()
+        }
+    })
+    .await;
+    let ec2 = Server::start(|_| nothing()).await;
+    let connection = connection(&with_role(&sts.url(), &ec2.url(), None)).await;
+    let found = send(&connection.transport, GetCallerIdentity)
+        .await
+        .unwrap();
+    assert_eq!(
+        (&*found.account, &*found.arn),
+        ("123456789876", "arn:aws:sts::123456789876:assumed-role/test/s")
+    );
+    let CredentialsLifetime::Until(end) = found.lifetime else {
+        panic!("{found:?}")
+    };
+    let left = end.duration_since(jiff::Timestamp::now());
+    assert!(left > SignedDuration::from_mins(59) && left <= hour, "{left:?}");
+    let asked = sts.take();
+    assert_eq!(asked.last().unwrap().scope().0, "ASIAROLE");
+}
+
+#[tokio::test]
+async fn a_session_token_of_the_environment_is_not_renewed() {
+    let sts = Server::start(|_| caller()).await;
+    let none = tempfile::tempdir().unwrap();
+    let none = none.path().join("none");
+    let keys = [
+        ("AWS_ACCESS_KEY_ID", "ASIAENV"),
+        ("AWS_SECRET_ACCESS_KEY", "s"),
+        ("AWS_SHARED_CREDENTIALS_FILE", none.to_str().unwrap()),
+        ("AWS_CONFIG_FILE", none.to_str().unwrap()),
+        ("AWS_ENDPOINT_URL_STS", &sts.url()),
+    ];
+    child("child_has_no_end", &keys).await;
+    let token = [("AWS_SESSION_TOKEN", "t"), ("TEST_NOT_RENEWED", "true")];
+    child("child_has_no_end", &[&keys[..], &token].concat()).await;
+}
+
+#[tokio::test]
+#[ignore = "runs in a child process"]
+async fn child_has_no_end() {
+    let connection = connect(&settings(Vec::new())).await.unwrap();
+    let found = send(&connection.transport, GetCallerIdentity)
+        .await
+        .unwrap();
+    let expected = match std::env::var("TEST_NOT_RENEWED") {
+        Ok(_) => CredentialsLifetime::NotRenewed,
+        Err(_) => CredentialsLifetime::Unknown,
+    };
+    assert_eq!(found.lifetime, expected);
+}
+
 /// Runs an ignored test of this file in a process with only this environment.
 async fn child(test: &str, environment: &[(&str, &str)]) {
     let program = std::env::current_exe().unwrap();
@@ -111,8 +183,13 @@ async fn child_rotates_a_file() {
         super::super::metadata::SdkMetadata::new(super::super::ca_bundle::plain(), None).unwrap();
     let http = super::super::ca_bundle::plain();
     let region = aws_types::region::Region::from_static(REGION);
-    let chain =
-        super::super::credentials::ReloadingCredentialsChain::new(http, imds.client(), region);
+    let lifetime = super::super::credentials::LoadedLifetime::default();
+    let chain = super::super::credentials::ReloadingCredentialsChain::new(
+        http,
+        imds.client(),
+        region,
+        lifetime.clone(),
+    );
     let first = chain.provide_credentials().await.unwrap();
     assert_eq!(first.access_key_id(), "AKIDONE");
     let lasts = first
@@ -121,6 +198,7 @@ async fn child_rotates_a_file() {
         .duration_since(std::time::SystemTime::now())
         .unwrap();
     assert!(lasts.as_secs() < 120, "they are asked for again soon");
+    assert_eq!(lifetime.get(), CredentialsLifetime::Unknown, "that is our end, not theirs");
     write_profile(Path::new(&environment("AWS_SHARED_CREDENTIALS_FILE")), "AKIDTWO");
     assert_eq!(chain.provide_credentials().await.unwrap().access_key_id(), "AKIDTWO");
 }

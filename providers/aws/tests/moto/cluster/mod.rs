@@ -5,6 +5,7 @@
 //! real control plane is shown there; on the embedded API server are those about what the process
 //! prints.
 
+mod adoption;
 mod check;
 pub(crate) mod crash;
 pub(crate) mod fixture;
@@ -49,7 +50,10 @@ pub(crate) fn cases() -> Vec<(ServerKind, &'static str, Body)> {
         }
         Real orphans { what_was_leaked_is_found_and_deleted }
         Real crash { a_kill_at_some_changes_leads_to_the_same_end }
-        Embedded check { a_healthy_cluster_is_green_and_mistakes_have_their_lines }
+        Embedded adoption { a_healthy_cluster_needs_no_change_and_has_no_defects }
+        Embedded check {
+            a_healthy_cluster_is_green_and_mistakes_have_their_lines, each_planted_mistake_has_its_line,
+        }
         Embedded mistakes { no_credential_is_shown_at_any_verbosity }
         Embedded secrets {
             keys_that_aws_repeats_are_not_shown, no_web_identity_and_nothing_it_gives_is_shown, no_role_is_shown,

@@ -33,7 +33,10 @@ fn addresses(node: &Node) -> Vec<(String, String)> {
         .collect()
 }
 
-async fn initialized(stage: &ClusterFixture<'_>, names: &[String]) -> anyhow::Result<Vec<Node>> {
+pub(crate) async fn initialized(
+    stage: &ClusterFixture<'_>,
+    names: &[String],
+) -> anyhow::Result<Vec<Node>> {
     stage
         .until("initialised", async || {
             for name in names {

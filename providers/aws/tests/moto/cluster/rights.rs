@@ -50,9 +50,12 @@ pub(crate) fn match_what_was_asked(
         .filter_map(|action| action.as_str().map(str::to_owned))
         .collect();
     // Who gives credentials is asked before there are any, or with rights that are the role's to
-    // grant.
-    let of_credentials =
-        |request: &&Recorded| request.action.is_empty() || request.action.starts_with("AssumeRole");
+    // grant. Whose credentials they are, AWS says to all.
+    let of_credentials = |request: &&Recorded| {
+        request.action.is_empty()
+            || request.action.starts_with("AssumeRole")
+            || request.action == "GetCallerIdentity"
+    };
     let recorded = house.recorded();
     let asked: BTreeSet<_> = recorded
         .iter()

@@ -36,7 +36,7 @@ fn member_addresses(rig: &Fixture, port: u16) -> Vec<String> {
     let members = rig.members(port);
     members
         .into_iter()
-        .map(|member| member.address.to_string())
+        .map(|member| member.address.clone())
         .collect()
 }
 
