@@ -2,11 +2,8 @@
 //! Every request is a read, or asks with `DryRun` whether a change would be allowed.
 
 mod account;
-<<<<<<< HEAD
 mod balancer_groups;
-=======
 mod caller;
->>>>>>> e50464eb427cf192e047fd05987edcfa9bce20fe
 mod instances;
 mod kinds;
 mod permissions;
@@ -85,11 +82,8 @@ impl<'a> Checks<'a> {
         self.read_vpc(&mut observed).await;
         self.check_subnets(&observed.subnets);
         self.check_instances(&observed);
-<<<<<<< HEAD
         self.check_balancer_groups(&observed);
-=======
         self.show_other_clusters(&observed);
->>>>>>> e50464eb427cf192e047fd05987edcfa9bce20fe
         self.check_owners(&observed);
         if self.cluster.creates_routes {
             self.check_route_tables().await;
