@@ -58,7 +58,7 @@ pub(crate) async fn a_healthy_cluster_needs_no_change_and_has_no_defects(
         .filter_map(|node| node["name"].as_str())
         .collect();
     ensure!(names == NODES, "{report:#}");
-    ensure!(served["routes"] == Value::from(2), "{report:#}");
+    ensure!(served["routes"] == 2, "{report:#}");
     ensure!(report["manager"]["provider"] == "openstack", "{report:#}");
 
     // A change behind the manager's back is a difference, so that the above says something.

@@ -75,8 +75,8 @@ async fn another_cluster_adopts_it_and_sends_only_what_differs() {
     let shop = rig.settle(&adopter(&id)).await;
     assert_eq!((annotation(&shop, "load-balancer-id"), shown(&shop)), (Some(&*id), shown(&web)));
     let writes = writes(&rig);
-    // The claim, two listeners, pools and monitors, the mark. The backends are the same here.
-    assert_eq!(writes.len(), 8, "{writes:#?}");
+    // The claim, two listeners and their pools, the mark. The backends are the same here.
+    assert_eq!(writes.len(), 6, "{writes:#?}");
     assert!(writes.iter().all(|write| write.starts_with("PUT")), "{writes:#?}");
     assert_eq!(rig.the_lb().description, "Kubernetes external service ns/shop from cluster c2");
     assert_adopted(&rig, &shop).await;
@@ -430,6 +430,9 @@ async fn stopped_at(stop: Stop) -> Option<(Fixture, ServiceView, String)> {
     let shop = adopter(&id);
     let adoption = tokio::time::timeout(LONG, rig.try_settle(&shop, 120));
     let died = adoption.await.is_err();
+    // What Octavia has accepted, it still does; the local one does so when it is asked.
+    let rig = rig.restart_in("c2").await;
+    owned(&rig).await;
     died.then_some((rig, web, id))
 }
 
@@ -505,7 +508,6 @@ async fn an_adoption_that_is_given_up_leaves_it_to_others() {
 async fn of_two_that_adopt_it_at_once_one_gets_it() {
     let mut stops = 0;
     let mut winners = [0, 0];
-    let mut crossed = 0;
     'requests: for after in 0.. {
         for sent in [false, true] {
             let (rig, web, id) = let_go(false).await;
@@ -519,19 +521,9 @@ async fn of_two_that_adopt_it_at_once_one_gets_it() {
                 break 'requests;
             }
             stops += 1;
-            let mut theirs = rig.try_settle_by(&other, &third, 30).await;
+            let theirs = rig.try_settle_by(&other, &third, 30).await;
             rig.wire.resume();
             let ours = adoption.await;
-            // If the claims crossed, the listeners are not those that were let go. It serves on, and is
-            // the other's again once the Service that claimed it last is deleted.
-            if is_marked(&rig) {
-                crossed += 1;
-                ours.unwrap_err();
-                assert_eq!(rig.members(80).len(), 2);
-                rig.remove(&first).await;
-                theirs = rig.try_settle_by(&other, &third, 30).await;
-                rig.remove(&first).await;
-            }
             // One has it completely.
             let lb = rig.the_lb();
             let ours_won = lb.tags.contains(&OWN_TAGS[1].to_owned());
@@ -570,5 +562,4 @@ async fn of_two_that_adopt_it_at_once_one_gets_it() {
         }
     }
     assert!(stops >= 30 && winners[0] > 0 && winners[1] > 0, "{stops} {winners:?}");
-    assert_eq!(crossed, 1, "only the claim itself can cross another");
 }
