@@ -89,7 +89,9 @@ impl NetworkLoadBalancers {
         let service = &lb_spec.service;
         let parsed = self.parse(service);
         let request = spec::move_request(service);
-        if request.state.is_some() && parsed.spec != ServiceSpec::ImplementedElsewhere {
+        let is_elsewhere =
+            parsed.spec == ServiceSpec::ImplementedElsewhere && parsed.classic.is_none();
+        if request.state.is_some() && !is_elsewhere {
             let moving = self.find_moving(op, service, parsed).await;
             return Ok(ServiceLoadBalancer::Moving(Box::new(moving)));
         }
@@ -522,7 +524,7 @@ impl NetworkLoadBalancers {
             .has_to_look_for_classic(op, owner, parsed, service)
             .await?
         {
-            return self.classic_to_retain(op, owner).await;
+            return self.classic_to_retain(op, owner, service).await;
         }
         Ok(Progress::Done)
     }

@@ -30,7 +30,7 @@ pub(in crate::lb) const CLASSIC_LOAD_BALANCER: &str = "classic load balancer";
 
 impl NetworkLoadBalancers {
     /// Lists the classic load balancers of the VPC that the cluster owns and that were created for a
-    /// Service. Without the permission to read them, the cluster has none.
+    /// Service. Without the permission to read them, the cluster has none, which is logged.
     ///
     /// # Errors
     /// Errors of AWS, and tags that it does not show.
@@ -40,7 +40,10 @@ impl NetworkLoadBalancers {
     ) -> Result<Vec<OwnedObject>, CloudError> {
         // Find load balancers with names like those of Services.
         let mut found = match self.list_classics(op).await {
-            Err(error) if is_unavailable(&error) => return Ok(Vec::new()),
+            Err(error) if is_unavailable(&error) => {
+                tracing::info!(%error, "cannot list classic load balancers; going on as if there were none");
+                return Ok(Vec::new());
+            }
             found => found?,
         };
         found.retain(|classic| names::is_generated(&classic.name));

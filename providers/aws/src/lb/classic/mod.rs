@@ -126,10 +126,40 @@ impl ClassicLoadBalancers {
         denials: &AccessDeniedCache,
     ) -> Result<Option<FoundClassic>, CloudError> {
         let name = names::load_balancer(&owner.uid);
-        let Some(resource) = self.describe(op, &name).await? else {
-            return Ok(None);
+        match self.describe(op, &name).await? {
+            Some(found) => self.check(op, owner, found, denials).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The same, with the listing as a second opinion before it is taken for deleted.
+    async fn find_listed(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+        denials: &AccessDeniedCache,
+    ) -> Result<Option<FoundClassic>, CloudError> {
+        let name = names::load_balancer(&owner.uid);
+        let found = match self.describe(op, &name).await? {
+            Some(found) => Some(found),
+            None => self.listed(op, &name).await?,
         };
-        let read = self.tags(op, &name);
+        match found {
+            Some(found) => self.check(op, owner, found, denials).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Checks whose a load balancer with the name of a Service's is.
+    async fn check(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+        resource: ClassicLoadBalancer,
+        denials: &AccessDeniedCache,
+    ) -> Result<FoundClassic, CloudError> {
+        let name = &resource.name;
+        let read = self.tags(op, name);
         let tags = denials
             .read(op, owner, Action::DescribeClassicTags, read)
             .await?;
@@ -137,11 +167,11 @@ impl ClassicLoadBalancers {
             Some(Some(tags)) => {
                 check_owner(&self.scope.cluster, owner, tags, FoundBy::GeneratedName)
             }
-            Some(None) => return Err(tags_not_shown(&name)),
-            None => check_owner_by_name(owner, &name),
+            Some(None) => return Err(tags_not_shown(name)),
+            None => check_owner_by_name(owner, name),
         };
         let tags = tags.flatten();
-        Ok(Some(match check {
+        Ok(match check {
             Ok(()) => {
                 let observed = ObservedClassic { resource, tags, attributes: None };
                 FoundClassic::Owned(Box::new(observed))
@@ -152,7 +182,7 @@ impl ClassicLoadBalancers {
                 }
                 _ => FoundClassic::Foreign(reason),
             },
-        }))
+        })
     }
 
     /// Returns true if AWS shows a classic load balancer with the name of a Service's; false if this

@@ -136,7 +136,7 @@ impl NetworkLoadBalancers {
     }
 
     /// Reads the classic load balancer of a Service that moves, of which only the instances follow the
-    /// nodes; `None` if it does not exist.
+    /// nodes; `None` if it does not exist, for which the listing is asked, too: it ends the move.
     ///
     /// # Errors
     /// One that is not the Service's ([`InvalidInput`](ErrorKind::InvalidInput)), and errors of AWS.
@@ -148,7 +148,7 @@ impl NetworkLoadBalancers {
     ) -> Result<Option<ClassicService>, CloudError> {
         let owner = ServiceKey::of(service);
         let denials = self.reconciler.observer.denials();
-        let Some(found) = self.classic.find(op, &owner, denials).await? else {
+        let Some(found) = self.classic.find_listed(op, &owner, denials).await? else {
             return Ok(None);
         };
         Ok(Some(ClassicService {
@@ -429,6 +429,16 @@ impl NetworkLoadBalancers {
         Ok(desired.progress.clone())
     }
 
+    /// Returns true if the load balancer had an instance when it was read, and still has it.
+    pub(in crate::lb) fn has_lasting_instance(&self, service: &ClassicService) -> bool {
+        let Some(existing) = &service.existing else {
+            return false;
+        };
+        let registered = self.classic.registered_instances(&existing.resource);
+        let observed = &existing.resource.instances;
+        observed.iter().any(|id| registered.contains(id))
+    }
+
     fn record_applied(
         &self,
         existing: &ObservedClassic,
@@ -607,8 +617,18 @@ impl NetworkLoadBalancers {
         &self,
         op: &Op,
         owner: &ServiceKey,
+        service: &ServiceView,
     ) -> Result<Progress, CloudError> {
         match self.classic.find_for_deletion(op, owner).await? {
+            // The annotation concerns both load balancers.
+            DeletionState::Owned(_) if spec::move_request(service).state.is_some() => {
+                Err(CloudError::invalid_input(format!(
+                    "a classic load balancer cannot be kept when its Service goes, and this one was moving to a network load \
+                     balancer: delete classic load balancer {} in AWS to keep only the network load balancer, or remove the \
+                     annotation to have both deleted",
+                    names::load_balancer(&owner.uid)
+                )))
+            }
             DeletionState::Owned(_) => Err(CloudError::invalid_input(CLASSIC_NOT_RETAINED)),
             DeletionState::Invisible(progress) => Ok(progress),
             DeletionState::Absent | DeletionState::Foreign => Ok(Progress::Done),
@@ -634,11 +654,26 @@ impl NetworkLoadBalancers {
             DeletionState::Foreign => return Ok(Progress::Done),
             DeletionState::Invisible(progress) => return Ok(progress),
         };
+        self.forget_classic(op, owner, attached.as_deref(), groups)
+            .await
+    }
+
+    /// Deletes what belongs to a classic load balancer, and itself if it exists: `attached` has its groups.
+    ///
+    /// # Errors
+    /// As [`delete_classic`](Self::delete_classic).
+    pub(in crate::lb) async fn forget_classic(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+        attached: Option<&[SecurityGroupId]>,
+        groups: &ClassicGroups,
+    ) -> Result<Progress, CloudError> {
         // Like upstream, revoke the rules first: only the load balancer says which they are.
         let name = names::load_balancer(&owner.uid);
         let manager = &self.reconciler.deps.security_groups;
         manager
-            .forget_given_classic_groups(op, &name, attached.as_deref(), groups)
+            .forget_given_classic_groups(op, &name, attached, groups)
             .await?;
         if attached.is_some() {
             self.classic.delete_load_balancer(op, owner).await?;

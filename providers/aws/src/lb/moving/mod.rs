@@ -10,7 +10,8 @@ use std::{collections::BTreeMap, time::Duration};
 use ccm_core::{
     k8s::{LbStatus, ServiceView},
     provider::{
-        CloudError, ErrorKind, EventType, LbOutcome, LbSpec, Op, PlannedChange, Progress, ReadMode,
+        Backends, CloudError, ErrorKind, EventType, LbOutcome, LbSpec, Op, PlannedChange, Progress,
+        ReadMode,
     },
 };
 
@@ -58,7 +59,9 @@ impl NetworkLoadBalancers {
             .unwrap_or_else(|| self.classic_reading(service));
         let classic = self.moving_classic(op, service, reading).await;
         let asks_for_classic = matches!(parsed.spec, ServiceSpec::Classic(_));
-        let is_forward = request.is_requested && !asks_for_classic;
+        // A Service that names no type has no Network Load Balancer if the default type is `none`.
+        let is_elsewhere = parsed.spec == ServiceSpec::ImplementedElsewhere;
+        let is_forward = request.is_requested && !asks_for_classic && !is_elsewhere;
         let (network, refused) = match parsed.spec {
             ServiceSpec::Nlb(desired) => (Some(desired), None),
             ServiceSpec::Invalid(errors) if is_forward => {
@@ -108,7 +111,8 @@ impl NetworkLoadBalancers {
         }
         let unready = match (moving.is_forward, &moving.network) {
             (true, Some(desired)) => self.find_unready(op, desired).await,
-            _ => Ok(None),
+            (true, None) => Ok(None),
+            (false, _) => Ok(self.find_classic_unready(moving, lb_spec, &followed)),
         };
         let step = unready.and_then(|unready| self.decide(moving, lb_spec, unready));
         let mut outcome = match step {
@@ -242,6 +246,29 @@ impl NetworkLoadBalancers {
         Ok(None)
     }
 
+    /// Returns the reason for which it is not certain that the classic load balancer serves. AWS is not
+    /// asked for the health of its instances, so one that it has had since before this sync is enough.
+    fn find_classic_unready(
+        &self,
+        moving: &MovingService,
+        lb_spec: &LbSpec,
+        followed: &Result<Progress, CloudError>,
+    ) -> Option<String> {
+        if let Err(error) = followed {
+            return Some(format!("the classic load balancer does not follow the nodes: {error}"));
+        }
+        let has_backends = match &lb_spec.backends {
+            Backends::Nodes(nodes) => !nodes.is_empty(),
+            Backends::Endpoints(slices) => !slices.is_empty(),
+        };
+        match &moving.classic {
+            Ok(Some(classic)) if has_backends && !self.has_lasting_instance(classic) => {
+                Some("the classic load balancer has no instance yet".to_owned())
+            }
+            _ => None,
+        }
+    }
+
     /// Returns the number of healthy targets of a target group, and of all.
     async fn count_healthy(
         &self,
@@ -348,10 +375,12 @@ impl NetworkLoadBalancers {
                 let deleted = self.delete_network(op, &owner, &parsed, service).await;
                 finished(op, classic, deleted, "the classic load balancer serves alone")
             }
-            MoveStep::Finish => {
-                let manager = &self.reconciler.deps.security_groups;
-                let removed = manager.delete_classic_group(op, &name).await;
-                finished(op, network, removed, "there is no classic load balancer any more")
+            MoveStep::Finish { is_ready } => {
+                // An earlier process, or a person, may have deleted nothing but the load balancer.
+                let groups = self.classic_reading(service).groups;
+                let removed = self.forget_classic(op, &owner, None, &groups).await;
+                let status = network.filter(|_| is_ready);
+                finished(op, status, removed, "there is no classic load balancer any more")
             }
         }
     }
@@ -370,7 +399,13 @@ impl NetworkLoadBalancers {
         if let Some(classic) = moving.classic.as_ref().map_err(CloudError::clone)? {
             changes.extend(self.plan_classic(op, classic, lb_spec).await?);
         }
-        let mut unready = None;
+        let mut unready = if moving.is_forward {
+            None
+        } else if changes.iter().any(|change| !is_publication(change)) {
+            Some("the classic load balancer does not follow the nodes yet".to_owned())
+        } else {
+            self.find_classic_unready(&moving, lb_spec, &Ok(Progress::Done))
+        };
         if let (true, Some(desired)) = (moving.is_forward, &moving.network) {
             let input = reconcile_input(desired, lb_spec);
             let planned = self.reconciler.dry_run(op, &input).await?;

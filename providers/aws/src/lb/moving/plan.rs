@@ -72,7 +72,9 @@ pub(in crate::lb) struct MoveFacts {
     /// True if the Service's classic load balancer exists.
     pub(in crate::lb) has_classic: bool,
     pub(in crate::lb) shown: Shown,
-    /// The reason for which the Network Load Balancer cannot serve all clients; `None` if it can.
+    /// The reason for which the load balancer in the direction of the move cannot serve all clients;
+    /// `None` if it can, as far as is known: of the classic one, only whether it follows the nodes and
+    /// has an instance.
     pub(in crate::lb) unready: Option<String>,
     pub(in crate::lb) drain: Duration,
     pub(in crate::lb) now: Timestamp,
@@ -99,7 +101,11 @@ pub(in crate::lb) enum MoveStep {
     /// Delete the Network Load Balancer.
     DeleteNetwork,
     /// The classic load balancer does not exist: end the move, whatever its direction.
-    Finish,
+    Finish {
+        /// False if the other load balancer cannot serve yet: then the status stays. It is the Service's
+        /// next sync that looks once more for a load balancer with that host name.
+        is_ready: bool,
+    },
 }
 
 impl MoveStep {
@@ -116,19 +122,22 @@ impl MoveStep {
                 "the host name of the classic load balancer will be published again".into()
             }
             Self::DeleteNetwork => "the network load balancer is not needed any more".into(),
-            Self::Finish => "there is no classic load balancer: the move will be ended".into(),
+            Self::Finish { .. } => {
+                "there is no classic load balancer: the move will be ended".into()
+            }
         }
     }
 }
 
 /// Decides about the next step. A load balancer is deleted only if the status shows the other one, has
-/// shown it for the drain time, and the other one serves.
+/// shown it for the drain time, and the other one serves: the Network Load Balancer has healthy targets,
+/// or the classic one follows the nodes and has an instance, whose health is not known.
 pub(in crate::lb) fn plan(facts: &MoveFacts) -> MoveStep {
     let Some(state) = facts.state else {
         return MoveStep::Record;
     };
     if !facts.has_classic {
-        return MoveStep::Finish;
+        return MoveStep::Finish { is_ready: facts.unready.is_none() };
     }
     match (facts.is_forward, facts.shown, state) {
         (true, Shown::Network, MoveState::Switched(since)) if since <= facts.now => {
@@ -146,10 +155,10 @@ pub(in crate::lb) fn plan(facts: &MoveFacts) -> MoveStep {
             None => MoveStep::Switch,
             Some(reason) => wait(Shown::Classic, None, reason.clone()),
         },
-        (false, Shown::Classic, MoveState::Started) => MoveStep::DeleteNetwork,
+        (false, Shown::Classic, MoveState::Started) => delete_network(facts),
         (false, Shown::Classic, MoveState::Returned(since)) if since <= facts.now => {
             match rest_of_drain(facts, since) {
-                None => MoveStep::DeleteNetwork,
+                None => delete_network(facts),
                 Some(rest) => {
                     let reason = "the network load balancer serves until clients use the host name of the classic one";
                     wait(Shown::Classic, Some(rest), reason.to_owned())
@@ -157,6 +166,13 @@ pub(in crate::lb) fn plan(facts: &MoveFacts) -> MoveStep {
             }
         }
         (false, _, _) => MoveStep::Return,
+    }
+}
+
+fn delete_network(facts: &MoveFacts) -> MoveStep {
+    match &facts.unready {
+        None => MoveStep::DeleteNetwork,
+        Some(reason) => wait(Shown::Classic, None, reason.clone()),
     }
 }
 

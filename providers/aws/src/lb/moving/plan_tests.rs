@@ -36,7 +36,7 @@ enum Short {
     DeleteClassic,
     Return,
     DeleteNetwork,
-    Finish,
+    Finish(bool),
 }
 
 fn short(facts: &MoveFacts) -> Short {
@@ -50,13 +50,14 @@ fn short(facts: &MoveFacts) -> Short {
         MoveStep::DeleteClassic => Short::DeleteClassic,
         MoveStep::Return => Short::Return,
         MoveStep::DeleteNetwork => Short::DeleteNetwork,
-        MoveStep::Finish => Short::Finish,
+        MoveStep::Finish { is_ready } => Short::Finish(is_ready),
     }
 }
 
 #[test]
 fn a_move_goes_step_by_step_and_back() {
-    // Direction, host name in the status, state, step if the targets are healthy, and if they are not.
+    // Direction, host name in the status, state, step if the load balancer that is to stay serves, and if
+    // it does not.
     let cases = [
         (FORWARD, Classic, Started, Short::Switch, Short::Wait(Classic)),
         (FORWARD, Neither, Started, Short::Switch, Short::Wait(Classic)),
@@ -80,14 +81,14 @@ fn a_move_goes_step_by_step_and_back() {
         (FORWARD, Network, Returned(ago(9999)), Short::Switch, Short::Switch),
         (FORWARD, Classic, Returned(ago(9999)), Short::Switch, Short::Wait(Classic)),
         // Nobody has ever been sent to the new one.
-        (BACK, Classic, Started, Short::DeleteNetwork, Short::DeleteNetwork),
+        (BACK, Classic, Started, Short::DeleteNetwork, Short::Wait(Classic)),
         (BACK, Neither, Started, Short::Return, Short::Return),
         (BACK, Network, Started, Short::Return, Short::Return),
         (BACK, Network, Switched(ago(9999)), Short::Return, Short::Return),
         (BACK, Classic, Switched(ago(9999)), Short::Return, Short::Return),
         (BACK, Classic, Unreadable, Short::Return, Short::Return),
         (BACK, Classic, Returned(ago(1)), Short::Drain(Classic, 599), Short::Drain(Classic, 599)),
-        (BACK, Classic, Returned(ago(600)), Short::DeleteNetwork, Short::DeleteNetwork),
+        (BACK, Classic, Returned(ago(600)), Short::DeleteNetwork, Short::Wait(Classic)),
         (BACK, Classic, Returned(ago(-1)), Short::Return, Short::Return),
         (BACK, Network, Returned(ago(9999)), Short::Return, Short::Return),
         (BACK, Neither, Returned(ago(9999)), Short::Return, Short::Return),
@@ -95,8 +96,12 @@ fn a_move_goes_step_by_step_and_back() {
     for (is_forward, shown, state, healthy, unhealthy) in cases {
         let facts = facts(is_forward, shown, state);
         assert_eq!(short(&facts), healthy, "{facts:?}");
+        let gone = MoveFacts { has_classic: false, ..facts.clone() };
+        assert_eq!(short(&gone), Short::Finish(true), "{gone:?}");
         let facts = MoveFacts { unready: Some("unhealthy".into()), ..facts };
         assert_eq!(short(&facts), unhealthy, "{facts:?}");
+        let gone = MoveFacts { has_classic: false, ..facts };
+        assert_eq!(short(&gone), Short::Finish(false), "{gone:?}");
     }
 }
 
@@ -145,11 +150,11 @@ fn nothing_is_deleted_unless_the_other_one_is_shown_and_serves() {
                     Some(Returned(since)) => since <= ago(600),
                     state => state == Some(Started),
                 };
-                let serves = facts.has_classic && facts.shown == Classic;
+                let serves = facts.has_classic && facts.unready.is_none() && facts.shown == Classic;
                 assert!(!facts.is_forward && drained && serves, "{facts:?}");
             }
             MoveStep::Record => assert_eq!(facts.state, None),
-            MoveStep::Finish => assert!(!facts.has_classic),
+            MoveStep::Finish { .. } => assert!(!facts.has_classic),
             MoveStep::Wait { .. } | MoveStep::Switch | MoveStep::Return => {}
         }
     }

@@ -181,13 +181,16 @@ pub fn parse(service: &ServiceView, settings: &Settings, cluster: &Cluster) -> P
             }
         }
         ServiceOwnership::Elsewhere(notice) => {
-            // With DefaultLoadBalancerType "none", an older one is kept.
-            let is_kept = status_looks_classic && !requests_network_load_balancer(service);
+            // With DefaultLoadBalancerType "none", an older one is kept. One that was moving goes back.
+            let is_moving = move_request(service).state.is_some();
+            let is_kept =
+                (status_looks_classic || is_moving) && !requests_network_load_balancer(service);
+            let network = || moving::network_beside_classic(service, settings, cluster);
             ParsedService {
                 spec: ServiceSpec::ImplementedElsewhere,
                 status_looks_classic,
                 classic: is_kept.then(|| classic().0),
-                tolerant: None,
+                tolerant: is_kept.then(network).flatten(),
                 notices: notice.into_iter().filter(|_| !is_kept).collect(),
             }
         }

@@ -9,7 +9,10 @@ use super::{
     fixture::{Fixture, published, service, with},
 };
 use crate::{
-    api::{Action, SecurityGroupId, ec2::RuleSource},
+    api::{
+        Action, SecurityGroupId,
+        ec2::{AuthorizeSecurityGroupIngress, Rule, RuleSource},
+    },
     config::Settings,
     fake::AccountSnapshot,
 };
@@ -289,12 +292,23 @@ async fn a_group_stays_with_its_rules_while_anything_has_it() {
 async fn a_group_of_a_load_balancer_without_interfaces_stays() {
     let rig = upstreams(1);
     let own = own_group_by_upstream(&rig, &service("web", &[80])).await;
+    let rule = Rule {
+        protocol: "-1".into(),
+        ports: None,
+        source: RuleSource::Group(own.clone(), None),
+        description: Box::default(),
+    };
+    let admit =
+        AuthorizeSecurityGroupIngress { id: rig.world.node_group.clone(), rules: vec![rule] };
+    rig.aws.ask(admit).await.unwrap();
     rig.aws.classic("by-hand", &[own], &[], &[]);
     let there = rig.aws.snapshot();
+    rig.aws.reset_calls();
     let listed = listed(&rig).await;
     assert_eq!(kinds(&listed), ["security group"]);
     let deleted = rig.balancers.delete_owned(&rig.op(), &listed[0]).await;
     assert!(matches!(deleted, Ok(Progress::Pending { .. })), "{deleted:?}");
+    assert_eq!(rig.aws.writes(), 0, "nothing is tried");
     same(&rig, &there, "in use");
 }
 

@@ -1,5 +1,7 @@
 //! Services that move from a classic to a Network Load Balancer, and back.
 
+mod doubt;
+
 use std::{sync::Arc, time::Duration};
 
 use ccm_core::{
