@@ -403,7 +403,7 @@ impl LoadBalancers for NetworkLoadBalancers {
             }
             ServiceLoadBalancer::Moving(moving) => {
                 check_classic_adopts_none(&lb_spec.service)?;
-                self.plan_moving(op, *moving, lb_spec)
+                Box::pin(self.plan_moving(op, *moving, lb_spec))
                     .await
                     .map_err(transient_on_rate_limit)
             }

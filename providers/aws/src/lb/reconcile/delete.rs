@@ -95,6 +95,7 @@ impl LoadBalancerReconciler {
         if !state.load_balancer_deleted {
             let result = self.find_all(op, input, state).await;
             let found = state.responses.finish(result)?;
+            check_unfinished(input.owner, state, &found)?;
             state.changed_at = Some(Instant::now());
             // A deletion makes the observed state outdated.
             state.invalidate();
@@ -520,6 +521,26 @@ fn check_adopting(
         return Err(CloudError::transient(message).with_retry_after(EVENTUAL_CONSISTENCY_WINDOW));
     }
     Ok(())
+}
+
+/// Checks that an adoption that looks unfinished is: this process may have finished it a moment ago.
+fn check_unfinished(
+    owner: &ServiceKey,
+    state: &LoadBalancerSyncState,
+    found: &FoundObjects,
+) -> Result<(), CloudError> {
+    let age = state.changed_at.map(|at| at.elapsed());
+    let left = age.and_then(|age| EVENTUAL_CONSISTENCY_WINDOW.checked_sub(age));
+    match (found.being_adopted(owner), left) {
+        (Some(load_balancer), Some(left)) if state.adopting.is_none() => {
+            let message = format!(
+                "AWS may not show yet that load balancer {} is adopted completely",
+                load_balancer.name
+            );
+            Err(CloudError::transient(message).with_retry_after(left))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns the listed target groups that the Service adopted with a load balancer and that none uses
