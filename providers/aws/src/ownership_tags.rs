@@ -89,6 +89,17 @@ impl Cluster {
         found
     }
 
+    /// Returns those of the tags that name another cluster.
+    pub fn foreign_tags(&self, tags: &Tags) -> Tags {
+        let own_key = self.key();
+        let mut found = tags.clone();
+        found.retain(|key, value| match &**key {
+            LEGACY_CLUSTER_TAG => **value != *self.id,
+            key => key.starts_with(CLUSTER_TAG_PREFIX) && *key != *own_key,
+        });
+        found
+    }
+
     /// Returns the ownership tags for objects that the cluster creates, without the Service's tag.
     pub fn tags(&self) -> Tags {
         let mut tags = Tags::new();
@@ -120,6 +131,13 @@ impl Cluster {
         tags.get(LEGACY_CLUSTER_TAG)
             .is_some_and(|value| **value == *self.id)
     }
+}
+
+/// Returns those of the tags that name an owner.
+pub fn owner_tags(tags: &Tags) -> Tags {
+    let mut found = tags.clone();
+    found.retain(|key, value| have_owner(&[(key.clone(), value.clone())].into()));
+    found
 }
 
 /// Returns true if the tags name an owner: a Service, a cluster, or another controller.

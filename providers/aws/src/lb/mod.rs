@@ -371,9 +371,11 @@ impl LoadBalancers for NetworkLoadBalancers {
             return Ok(RetainOutcome::Pending { after, reason });
         }
         let names = self.names(&owner, desired, &service);
+        let adopted_name = names::adopted_only(&names, adopted_id(&service));
         let input = DeleteInput {
             owner: &owner,
             names: &names,
+            adopted_name,
             keep_security_groups: &given_groups(desired),
             remove_protection: false,
         };
@@ -403,7 +405,7 @@ impl LoadBalancers for NetworkLoadBalancers {
             }
             ServiceLoadBalancer::Moving(moving) => {
                 check_classic_adopts_none(&lb_spec.service)?;
-                self.plan_moving(op, *moving, lb_spec)
+                Box::pin(self.plan_moving(op, *moving, lb_spec))
                     .await
                     .map_err(transient_on_rate_limit)
             }
@@ -444,10 +446,12 @@ impl NetworkLoadBalancers {
             && (protection == DeletionProtection::Disabled
                 || self.reconciler.scope.settings.remove_deletion_protection);
         let names = self.names(owner, desired, service);
+        let adopted_name = names::adopted_only(&names, adopted_id(service));
         let keep = given_groups(desired);
         let input = DeleteInput {
             owner,
             names: &names,
+            adopted_name,
             keep_security_groups: &keep,
             remove_protection,
         };
@@ -529,8 +533,8 @@ impl NetworkLoadBalancers {
         Ok(Progress::Done)
     }
 
-    /// Returns the names that the load balancer of a Service may have. Leaves out invalid names,
-    /// because AWS rejects a query for them.
+    /// Returns the names that the load balancer of a Service may have by itself. Leaves out invalid
+    /// names, because AWS rejects a query for them.
     fn names(
         &self,
         owner: &ServiceKey,
@@ -546,8 +550,6 @@ impl NetworkLoadBalancers {
         {
             candidates.push(name.into());
         }
-        let adopted_name = adopted_id(service).and_then(names::of_arn);
-        candidates.extend(adopted_name.map(Into::into));
         let scope = &self.reconciler.scope;
         if service.class.is_some() || scope.settings.claim_external {
             for scheme in Scheme::ALL {

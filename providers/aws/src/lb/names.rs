@@ -66,6 +66,13 @@ pub fn of_arn(arn: &str) -> Option<&str> {
     name_error(name).is_none().then_some(name)
 }
 
+/// Returns the name in the ARN that a Service adopts; `None` if it is also one of these names of its own.
+pub fn adopted_only<'a>(own: &[Box<str>], adopted_arn: Option<&'a str>) -> Option<&'a str> {
+    let name = adopted_arn.and_then(of_arn)?;
+    let is_own = own.iter().any(|own| **own == *name);
+    (!is_own).then_some(name)
+}
+
 /// The settings that distinguish the target groups of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetGroupName {

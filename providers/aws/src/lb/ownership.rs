@@ -94,6 +94,17 @@ pub(super) fn is_let_go(owner: &ServiceKey, tags: &Tags) -> bool {
     tags.get(RETAINED_TAG) == Some(&owner.uid) && !have_owner(tags)
 }
 
+/// Returns true if a Service may claim an object on its load balancer that was let go of: it is
+/// nobody's, or the Service is the load balancer's adopter (`is_adopter`) and another one claimed the
+/// object, which adopted at the same time.
+pub(super) fn may_claim(owner: &ServiceKey, tags: &Tags, is_adopter: bool) -> bool {
+    let is_free = match tags.get(ADOPTER_TAG) {
+        Some(adopter) => is_adopter && *adopter != owner.uid,
+        None => !have_owner(tags),
+    };
+    tags.contains_key(RETAINED_TAG) && is_free && !tags.contains_key(OTHER_CONTROLLER_TAG)
+}
+
 /// Returns true if the Service's adoption of an object is not finished: it still has the mark.
 pub(super) fn is_being_adopted(owner: &ServiceKey, tags: &Tags) -> bool {
     tags.contains_key(RETAINED_TAG) && tags.get(ADOPTER_TAG) == Some(&owner.uid)

@@ -34,7 +34,7 @@ use crate::{
         },
     },
     lb::observe::observed::{ObservedLoadBalancer, ObservedState},
-    ownership_tags::RETAINED_TAG,
+    ownership_tags::{ADOPTER_TAG, RETAINED_TAG, owner_tags},
 };
 
 /// The part of the desired state that depends on the VPC and the cluster.
@@ -52,8 +52,9 @@ pub struct PlanInput {
     pub targets: Targets,
     /// The digest of all inputs of the security group rules.
     pub rules_digest: Digest,
-    /// True if no registered target is deregistered, and no rule and no mark is removed: the load
-    /// balancer is being adopted, and the targets of its former Service serve until others do.
+    /// True if no registered target is deregistered, and no security group, rule, mark and marked target
+    /// group is removed: the load balancer is being adopted, and the targets of its former Service serve
+    /// until others do.
     pub keeps_targets: bool,
 }
 
@@ -281,17 +282,28 @@ impl Planner<'_> {
         if !groups_differ && !rules_differ {
             return;
         }
-        let groups = if desired.is_empty() {
-            &load_balancer.security_groups
+        let mut groups = if desired.is_empty() {
+            load_balancer.security_groups.clone()
         } else {
-            &self.input.groups
+            self.input.groups.clone()
         };
+        // The nodes of the former Service may admit only the former groups.
+        if self.input.keeps_targets {
+            for group in &load_balancer.security_groups {
+                if !groups.contains(group) {
+                    groups.push(group.clone());
+                }
+            }
+            if groups.len() == current.len() && !rules_differ {
+                return;
+            }
+        }
         let reason = if groups_differ {
             "security groups differ"
         } else {
             "rules for PrivateLink differ"
         };
-        self.add(ActionKind::SetSecurityGroups(groups.clone(), private_link_rules), reason);
+        self.add(ActionKind::SetSecurityGroups(groups, private_link_rules), reason);
     }
 
     /// Plans tag changes of existing objects. New objects get their tags at creation.
@@ -304,7 +316,7 @@ impl Planner<'_> {
             .observed
             .removable_tag_keys
             .iter()
-            .filter(|key| !desired.contains_key(*key))
+            .filter(|key| !desired.contains_key(*key) && ***key != *ADOPTER_TAG)
             .collect();
         // Collect the objects that need the same change, because one request can tag several.
         let mut arns_by_missing_tags: Vec<(Tags, Vec<Box<str>>)> = Vec::new();
@@ -394,6 +406,19 @@ impl Planner<'_> {
             .collect();
         let reason = "it is the Service's now";
         let keys: TagKeys = vec![RETAINED_TAG.into()];
+        // Reads may still show tags that were removed when it was let go of. Without owner and mark,
+        // nobody would find it any more.
+        let mut owned = marked.clone();
+        owned.push(observed.resource.arn.as_str().into());
+        let adopter = observed.tags.iter().flatten();
+        let adopter = adopter.filter(|(key, _)| ***key == *ADOPTER_TAG);
+        let mut tags: Tags = adopter
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        tags.extend(owner_tags(&self.input.tags));
+        for chunk in owned.chunks(MAX_TAGGED) {
+            self.add(ActionKind::AddTags(chunk.to_vec(), tags.clone()), reason);
+        }
         for chunk in marked.chunks(MAX_TAGGED) {
             self.add(ActionKind::RemoveTags(chunk.to_vec(), keys.clone()), reason);
         }
@@ -403,7 +428,7 @@ impl Planner<'_> {
     }
 }
 
-fn has_mark(tags: Option<&Tags>) -> bool {
+pub(crate) fn has_mark(tags: Option<&Tags>) -> bool {
     tags.is_some_and(|tags| tags.contains_key(RETAINED_TAG))
 }
 

@@ -9,7 +9,7 @@ use super::{
     action::{ActionKind, TargetGroupRef},
     changed_attributes,
     default_attributes::{self, without_defaults},
-    join_keys,
+    has_mark, join_keys,
 };
 use crate::{
     api::{
@@ -386,6 +386,10 @@ impl Planner<'_> {
             let arn = &group.resource.arn;
             // Without its tags, nothing proves that the group may be deleted.
             if group.tags.is_none() {
+                continue;
+            }
+            // What is being adopted stays until the adoption is about to be finished.
+            if self.input.keeps_targets && has_mark(group.tags.as_ref()) {
                 continue;
             }
             if !pairing.kept.contains(arn) && !already_deleted.contains(arn) {

@@ -15,7 +15,9 @@ use super::{LoadBalancerReconciler, ReconcileInput, resolved_targets::ResolvedTa
 use crate::{
     api::{
         InstanceId, LoadBalancerArn, Tags, TargetGroupArn,
-        elb::{AddElbTags, DescribeTargetHealth, LoadBalancer, MAX_TAGGED, TargetGroup},
+        elb::{
+            AddElbTags, DescribeTargetHealth, LoadBalancer, MAX_TAGGED, RemoveElbTags, TargetGroup,
+        },
     },
     lb::{
         model::{DesiredLoadBalancer, SecurityGroupChoice, ServiceKey},
@@ -23,7 +25,7 @@ use crate::{
             listing,
             observed::{ObservedLoadBalancer, ObservedState, ObservedTargetGroup, set_tags},
         },
-        ownership::is_being_adopted,
+        ownership::{is_being_adopted, may_claim},
         retry_delay::{self, Deferred},
         sync_state::LoadBalancerSyncState,
     },
@@ -146,7 +148,8 @@ impl LoadBalancerReconciler {
     }
 
     /// Returns [`Progress::Done`] if the adoption can be finished. Targets of the former Service stay
-    /// until targets of this one are healthy.
+    /// until targets of this one are healthy. Then deletes the target groups that were replaced, because
+    /// nobody would find them once the mark is gone.
     ///
     /// # Errors
     /// Another Service adopts the load balancer, too; and errors of AWS.
@@ -154,13 +157,23 @@ impl LoadBalancerReconciler {
         &self,
         op: &Op,
         desired: &DesiredLoadBalancer,
-        observed: &ObservedState,
+        observed: &mut ObservedState,
         resolved_targets: &ResolvedTargets,
         state: &mut LoadBalancerSyncState,
     ) -> Result<Progress, CloudError> {
         state.observed = Some(observed.clone());
         let unfinished = self.unfinished_part(op, desired, observed, resolved_targets);
-        match unfinished.await.inspect_err(|_| state.invalidate())? {
+        if let Some(deferred) = unfinished.await.inspect_err(|_| state.invalidate())? {
+            return Ok(deferred.into());
+        }
+        let mut replaced = replaced_groups(observed);
+        let all = replaced.clone();
+        let deleted = self.delete_target_groups(op, &mut replaced).await;
+        observed.target_groups.retain(|group| {
+            !all.contains(&group.resource.arn) || replaced.contains(&group.resource.arn)
+        });
+        state.observed = Some(observed.clone());
+        match deleted.inspect_err(|_| state.invalidate())? {
             Some(deferred) => Ok(deferred.into()),
             None => Ok(Progress::Done),
         }
@@ -188,14 +201,8 @@ impl LoadBalancerReconciler {
             if !has_mark(group) {
                 continue;
             }
-            let is_used = load_balancer.listeners.iter().any(|listener| {
-                listener.resource.target_group.as_ref() == Some(&group.resource.arn)
-            });
-            if !is_used {
-                return Ok(Some(Deferred {
-                    after: retry_delay::object_in_use(op),
-                    reason: format!("target group {name} is still in use").into(),
-                }));
+            if !is_used(load_balancer, group) {
+                continue;
             }
             let mut targets = group.targets.iter().flatten();
             let has_former = targets.any(|((id, port), _)| !wanted.contains(&(&**id, *port)));
@@ -279,7 +286,8 @@ impl LoadBalancerReconciler {
     }
 
     /// Claims the target groups and the managed security group that were let go of and are on a load
-    /// balancer of the Service. Returns these target groups, and those that the Service adopted and that
+    /// balancer of the Service. If the Service has claimed the load balancer, it also takes what another
+    /// one claimed that adopted it at the same time. Returns these target groups, and those that the Service adopted and that
     /// no listener uses any more.
     pub(super) async fn claim_parts(
         &self,
@@ -291,8 +299,12 @@ impl LoadBalancerReconciler {
         groups.retain(|group| {
             group.load_balancers.is_empty() || *group.load_balancers == [load_balancer.arn.clone()]
         });
-        let arns = groups.iter().map(|group| group.arn.as_str().into());
-        let mut all_tags = listing::list_tags(&self.scope, op, arns.collect()).await?;
+        let mut arns: Vec<Box<str>> = vec![load_balancer.arn.as_str().into()];
+        arns.extend(groups.iter().map(|group| group.arn.as_str().into()));
+        let mut all_tags = listing::list_tags(&self.scope, op, arns).await?;
+        let lb_tags = all_tags.get(load_balancer.arn.as_str());
+        let is_adopter = lb_tags.is_some_and(|tags| is_being_adopted(owner, tags));
+        let mut foreign_keys: BTreeSet<Box<str>> = BTreeSet::new();
         let mut unclaimed: Vec<Box<str>> = Vec::new();
         let mut parts = Vec::new();
         let adopter_tags = self.adopter_tags(owner);
@@ -307,8 +319,9 @@ impl LoadBalancerReconciler {
                 }
                 None => continue,
             };
-            if is_attached && tags.contains_key(RETAINED_TAG) && !have_owner(&tags) {
+            if is_attached && may_claim(owner, &tags, is_adopter) {
                 unclaimed.push(group.arn.as_str().into());
+                foreign_keys.extend(self.scope.cluster.foreign_tags(&tags).into_keys());
                 tags.extend(adopter_tags.clone());
             }
             if tags.get(ADOPTER_TAG) == Some(&owner.uid) {
@@ -318,10 +331,15 @@ impl LoadBalancerReconciler {
         for arns in unclaimed.chunks(MAX_TAGGED) {
             let request = AddElbTags { arns: arns.to_vec(), tags: adopter_tags.clone() };
             self.scope.client.write(op, request, REASON).await?;
+            if !foreign_keys.is_empty() {
+                let keys = foreign_keys.iter().cloned().collect();
+                let request = RemoveElbTags { arns: arns.to_vec(), keys };
+                self.scope.client.write(op, request, REASON).await?;
+            }
         }
         self.deps
             .security_groups
-            .adopt_groups(op, owner, &load_balancer.security_groups)
+            .adopt_groups(op, owner, &load_balancer.security_groups, is_adopter)
             .await?;
         Ok(parts)
     }
@@ -494,6 +512,23 @@ fn check_tags(desired: &DesiredLoadBalancer, tags: &Tags) -> Result<(), String> 
 fn has_mark(group: &ObservedTargetGroup) -> bool {
     let tags = group.tags.as_ref();
     tags.is_some_and(|tags| tags.contains_key(RETAINED_TAG))
+}
+
+fn is_used(load_balancer: &ObservedLoadBalancer, group: &ObservedTargetGroup) -> bool {
+    let mut listeners = load_balancer.listeners.iter();
+    listeners.any(|listener| listener.resource.target_group.as_ref() == Some(&group.resource.arn))
+}
+
+/// Returns the adopted target groups that no listener uses any more.
+fn replaced_groups(observed: &ObservedState) -> BTreeSet<TargetGroupArn> {
+    let Some(load_balancer) = &observed.load_balancer else {
+        return BTreeSet::new();
+    };
+    let groups = observed.target_groups.iter();
+    groups
+        .filter(|group| has_mark(group) && !is_used(load_balancer, group))
+        .map(|group| group.resource.arn.clone())
+        .collect()
 }
 
 /// Returns the error for a load balancer that the Service cannot adopt. Only a person can resolve it.

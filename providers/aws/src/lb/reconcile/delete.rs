@@ -45,10 +45,20 @@ pub(in crate::lb) struct DeleteInput<'a> {
     pub(in crate::lb) owner: &'a ServiceKey,
     /// Names that the load balancer may have.
     pub(in crate::lb) names: &'a [Box<str>],
+    /// The name in the ARN that the Service adopts, unless it is one of the `names`. Its load balancer
+    /// is the Service's only if the Service has claimed it.
+    pub(in crate::lb) adopted_name: Option<&'a str>,
     /// Security groups that the Service names itself and that must not be deleted.
     pub(in crate::lb) keep_security_groups: &'a [SecurityGroupId],
     /// True if deletion protection is turned off. Otherwise it prevents the deletion.
     pub(in crate::lb) remove_protection: bool,
+}
+
+impl DeleteInput<'_> {
+    fn all_names(&self) -> impl Iterator<Item = &str> {
+        let names = self.names.iter().map(|name| &**name);
+        names.chain(self.adopted_name)
+    }
 }
 
 impl LoadBalancerReconciler {
@@ -85,6 +95,7 @@ impl LoadBalancerReconciler {
         if !state.load_balancer_deleted {
             let result = self.find_all(op, input, state).await;
             let found = state.responses.finish(result)?;
+            check_unfinished(input.owner, state, &found)?;
             state.changed_at = Some(Instant::now());
             // A deletion makes the observed state outdated.
             state.invalidate();
@@ -159,7 +170,7 @@ impl LoadBalancerReconciler {
         let ownership = OwnershipCheck { cluster: &self.scope.cluster, owner: input.owner };
         // Load balancers with a name of the Service, and those in the sync state, are candidates.
         let mut candidates: BTreeMap<LoadBalancerArn, LoadBalancer> = BTreeMap::new();
-        for name in input.names {
+        for name in input.all_names() {
             if let Some(load_balancer) = observer.get_by_name(op, name).await? {
                 candidates.insert(load_balancer.arn.clone(), load_balancer);
             }
@@ -196,7 +207,10 @@ impl LoadBalancerReconciler {
         let mut others = Vec::new();
         for (arn, load_balancer) in candidates {
             let name = &load_balancer.name;
+            let is_only_named =
+                input.adopted_name == Some(&**name) && !remembered.contains_key(&arn);
             let is_owned = match tags.get(arn.as_str()) {
+                Some(tags) if is_only_named && !ownership.is_adopter(tags) => false,
                 Some(tags) => ownership.is_owned(tags, ownership.found_by_name(name)),
                 // A load balancer without readable tags is deleted, or not visible yet. If it is in
                 // the sync state, it counts as the Service's.
@@ -208,10 +222,14 @@ impl LoadBalancerReconciler {
             }
             // A load balancer without readable tags does not exist.
             let tags = tags.get(arn.as_str());
-            if tags.is_some_and(|tags| ownership.has_foreign_rules(name, tags)) {
+            let is_foreign = tags.is_some_and(|tags| ownership.has_foreign_rules(name, tags));
+            if is_foreign || is_only_named {
                 foreign_names.insert(load_balancer.name.clone());
             }
-            others.push(load_balancer);
+            // The annotation alone says nothing about whose a load balancer is.
+            if !is_only_named || tags.is_none_or(|tags| is_let_go(input.owner, tags)) {
+                others.push(load_balancer);
+            }
         }
         // Only the listing shows a load balancer with an unexpected name.
         let mut existing: Option<BTreeSet<LoadBalancerArn>> = None;
@@ -238,10 +256,7 @@ impl LoadBalancerReconciler {
             adopted_groups = unused_adopted_groups(input.owner, &listing);
         }
         for arn in load_balancers.keys() {
-            if let Some(after) = self.let_go.uncertain_for(arn) {
-                let message = format!("load balancer {arn} was let go of a moment ago");
-                return Err(CloudError::transient(message).with_retry_after(after));
-            }
+            self.let_go.check(arn)?;
         }
         // Now that the load balancers are known, more target groups may be the Service's.
         let mut possible_groups =
@@ -399,6 +414,10 @@ impl OwnershipCheck<'_> {
         FoundBy::by_name(self.cluster, self.owner, name)
     }
 
+    fn is_adopter(&self, tags: &Tags) -> bool {
+        tags.get(ADOPTER_TAG) == Some(&self.owner.uid)
+    }
+
     fn is_owned(&self, tags: &Tags, found_by: FoundBy) -> bool {
         check_owner(self.cluster, self.owner, tags, found_by).is_ok()
     }
@@ -422,9 +441,9 @@ pub(super) fn record_deletion(
     found: &FoundObjects,
 ) {
     // Rules under the name of somebody else's load balancer are somebody else's.
-    for name in input.names {
+    for name in input.all_names() {
         if !found.foreign_names.contains(name) {
-            state.deleted_names.insert(name.clone());
+            state.deleted_names.insert(name.into());
         }
     }
     for load_balancer in &found.load_balancers {
@@ -502,6 +521,26 @@ fn check_adopting(
         return Err(CloudError::transient(message).with_retry_after(EVENTUAL_CONSISTENCY_WINDOW));
     }
     Ok(())
+}
+
+/// Checks that an adoption that looks unfinished is: this process may have finished it a moment ago.
+fn check_unfinished(
+    owner: &ServiceKey,
+    state: &LoadBalancerSyncState,
+    found: &FoundObjects,
+) -> Result<(), CloudError> {
+    let age = state.changed_at.map(|at| at.elapsed());
+    let left = age.and_then(|age| EVENTUAL_CONSISTENCY_WINDOW.checked_sub(age));
+    match (found.being_adopted(owner), left) {
+        (Some(load_balancer), Some(left)) if state.adopting.is_none() => {
+            let message = format!(
+                "AWS may not show yet that load balancer {} is adopted completely",
+                load_balancer.name
+            );
+            Err(CloudError::transient(message).with_retry_after(left))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns the listed target groups that the Service adopted with a load balancer and that none uses

@@ -138,7 +138,8 @@ impl LoadBalancerReconciler {
             return Ok(deferred.into());
         }
 
-        let observed = match self.observe(op, input, read_mode, state).await {
+        let observed = self.observe(op, input, read_mode, state).await;
+        let observed = match observed.and_then(|observed| self.check_certain(observed)) {
             Ok(observed) => observed,
             Err(error) => {
                 // If our own rate limit delayed the read, the known state is still valid.
@@ -183,6 +184,15 @@ impl LoadBalancerReconciler {
             .await;
         state.changed_at = Some(Instant::now());
         result
+    }
+
+    /// Returns the observed state if its load balancer was not let go of so recently that its tags may be
+    /// outdated.
+    fn check_certain(&self, observed: ObservedState) -> Result<ObservedState, CloudError> {
+        if let Some(load_balancer) = &observed.load_balancer {
+            self.let_go.check(&load_balancer.resource.arn)?;
+        }
+        Ok(observed)
     }
 
     /// Returns when to try again if only registrations of stopped instances are pending since
@@ -393,13 +403,17 @@ impl LoadBalancerReconciler {
 
             match result {
                 // The load balancer serves for the Service, too: the adoption is finished.
-                Ok(()) if plan_input.keeps_targets && target_group_full.is_none() => {
+                // Without targets of the former Service, more of this one may fit.
+                Ok(()) if plan_input.keeps_targets => {
                     plan_input.keeps_targets = false;
                     let progress = self
-                        .adoption_progress(op, desired, &observed, resolved_targets, state)
+                        .adoption_progress(op, desired, &mut observed, resolved_targets, state)
                         .await?;
                     if progress != Progress::Done {
-                        return Ok(progress);
+                        return match target_group_full {
+                            Some(error) => Err(error),
+                            None => Ok(progress),
+                        };
                     }
                 }
                 Ok(()) => {
@@ -506,6 +520,7 @@ impl LoadBalancerReconciler {
         self.add_objects_to_clean_up(op, desired, state, &mut observed)
             .await?;
 
+        let mut observed = self.check_certain(observed)?;
         self.complete_for_shadow(op, desired, &mut observed).await?;
         let adoption = self
             .plan_adoption(op, desired, &observed, &resolved_targets)

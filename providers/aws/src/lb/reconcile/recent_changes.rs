@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use ccm_core::provider::CloudError;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -28,8 +29,22 @@ impl RecentlyLetGo {
         self.0.lock().remove(arn);
     }
 
+    /// Checks that reads show whether a load balancer was let go of.
+    ///
+    /// # Errors
+    /// It was a moment ago, so that what is read of it is not to be believed.
+    pub(super) fn check(&self, arn: &LoadBalancerArn) -> Result<(), CloudError> {
+        match self.uncertain_for(arn) {
+            Some(after) => {
+                let message = format!("load balancer {arn} was let go of a moment ago");
+                Err(CloudError::transient(message).with_retry_after(after))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Returns the time after which reads show that a load balancer was let go of; `None` if they do.
-    pub(super) fn uncertain_for(&self, arn: &LoadBalancerArn) -> Option<Duration> {
+    fn uncertain_for(&self, arn: &LoadBalancerArn) -> Option<Duration> {
         let age = self.0.lock().get(arn)?.elapsed();
         EVENTUAL_CONSISTENCY_WINDOW
             .checked_sub(age)

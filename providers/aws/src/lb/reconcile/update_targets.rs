@@ -54,6 +54,7 @@ impl LoadBalancerReconciler {
             .resolve_targets(op, desired, input.backends, self.scope.settings.drift_check_interval)
             .await?;
         let observed = self.observe_targets(op, input, state).await?;
+        let observed = self.check_certain(observed)?;
         state.responses.clear();
         state.changed_at = Some(Instant::now());
         if observed.load_balancer.is_none() {

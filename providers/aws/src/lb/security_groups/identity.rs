@@ -78,6 +78,12 @@ mod tests {
                 tags,
             };
             let cluster = Cluster::new("c", false);
+            let kept = SecurityGroup {
+                tags: [("kubernetes.io/retained-from".into(), "u".into())].into(),
+                ..group.clone()
+            };
+            let check = managed::check_adoptable(&cluster, &kept, &owner, MANAGED_DESCRIPTION);
+            assert!(check.is_err(), "what was let go of is nobody's");
             let check = managed::check_adoptable(&cluster, &group, &owner, MANAGED_DESCRIPTION);
             assert_eq!(check.is_ok(), is_own, "{more:?}");
         }

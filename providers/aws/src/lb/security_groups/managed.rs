@@ -22,6 +22,7 @@ use crate::{
     lb::{
         model::{DesiredLoadBalancer, ServiceKey, UpdateScope},
         names,
+        ownership::is_let_go,
         security_groups::desired_rules,
     },
     ownership_tags::{Cluster, OTHER_CONTROLLER_TAG, SERVICE_TAG},
@@ -103,7 +104,7 @@ impl SecurityGroupManager {
         let with_shared = match plan::frontend_groups(desired, existing, &self.scope.settings)? {
             FrontendGroups::None => return Ok(plan),
             FrontendGroups::Managed { shared } => {
-                self.plan_managed(op, desired, &mut plan).await?;
+                self.plan_managed(op, desired, existing, &mut plan).await?;
                 shared
             }
             FrontendGroups::Given { names, shared } => {
@@ -126,6 +127,7 @@ impl SecurityGroupManager {
         &self,
         op: &Op,
         desired: &DesiredLoadBalancer,
+        existing: Option<&[SecurityGroupId]>,
         plan: &mut FrontendPlan,
     ) -> Result<(), CloudError> {
         let name = names::security_group(op.cluster_name(), &desired.owner);
@@ -135,7 +137,11 @@ impl SecurityGroupManager {
             plan.add_creation(&name);
             return Ok(());
         };
-        check_adoptable(&self.scope.cluster, &group, &desired.owner, MANAGED_DESCRIPTION)?;
+        // What is on its load balancer is adopted before the plan is carried out.
+        let is_attached = existing.is_some_and(|groups| groups.contains(&group.id));
+        if !is_attached || !is_let_go(&desired.owner, &group.tags) {
+            check_adoptable(&self.scope.cluster, &group, &desired.owner, MANAGED_DESCRIPTION)?;
+        }
         if !self.missing_tags(&group, desired).is_empty() {
             plan.changes.push(PlannedChange {
                 operation: "CreateTags".into(),
@@ -310,7 +316,7 @@ pub(super) fn surplus_rules(group: &SecurityGroup, desired: &BTreeSet<Rule>) -> 
 
 /// Checks that a group with the name of a managed one is ours: it has the cluster's tag, or no
 /// cluster's tag and either this Service's tag or, as left by an upstream that could not tag it,
-/// the expected description.
+/// the expected description. A group that was let go of is nobody's, whatever it looks like.
 pub(super) fn check_adoptable(
     cluster: &Cluster,
     group: &SecurityGroup,
@@ -323,7 +329,11 @@ pub(super) fn check_adoptable(
         Some(service) => **service == *owner.key(),
         None => *group.description == *description,
     };
-    if let Some(reason) = handed_over(group, owner) {
+    let let_go = is_let_go(owner, &group.tags).then(|| {
+        "it was kept with the Service's former load balancer: adopt that one, or delete both"
+            .to_owned()
+    });
+    if let Some(reason) = handed_over(group, owner).or(let_go) {
         return Err(CloudError::invalid_input(format!(
             "security group {} ({}) has the name of the one for {}, but {reason}",
             group.name,

@@ -8,8 +8,8 @@ use ccm_core::provider::{CloudError, Op};
 use super::{SecurityGroupManager, identity::MANAGED_DESCRIPTION};
 use crate::{
     api::{SecurityGroupId, Tags, ec2::SecurityGroup},
-    lb::model::ServiceKey,
-    ownership_tags::{ADOPTER_TAG, RETAINED_TAG, SERVICE_TAG, have_owner},
+    lb::{model::ServiceKey, ownership::may_claim},
+    ownership_tags::{ADOPTER_TAG, RETAINED_TAG, SERVICE_TAG, have_owner, owner_tags},
 };
 
 impl SecurityGroupManager {
@@ -47,7 +47,8 @@ impl SecurityGroupManager {
         self.cache.untag(op, group, owner_tags, reason).await
     }
 
-    /// Adopts those of a load balancer's groups that were kept with it.
+    /// Adopts those of a load balancer's groups that were kept with it. An adopter of the load balancer
+    /// (`is_adopter`) also takes those that another one claimed at the same time.
     ///
     /// # Errors
     /// As [`own_groups`](Self::own_groups).
@@ -56,9 +57,10 @@ impl SecurityGroupManager {
         op: &Op,
         owner: &ServiceKey,
         lb_groups: &[SecurityGroupId],
+        is_adopter: bool,
     ) -> Result<(), CloudError> {
         for group in self.read_groups(op, lb_groups).await? {
-            if !self.is_kept(&group) {
+            if !self.is_managed(&group) || !may_claim(owner, &group.tags, is_adopter) {
                 continue;
             }
             let mut tags = self.scope.cluster.tags();
@@ -67,6 +69,12 @@ impl SecurityGroupManager {
             self.cache
                 .tag(op, &group, tags, "the Service adopts its load balancer")
                 .await?;
+            let foreign = self.scope.cluster.foreign_tags(&group.tags);
+            if !foreign.is_empty() {
+                self.cache
+                    .untag(op, &group, foreign, "the Service adopts its load balancer")
+                    .await?;
+            }
         }
         Ok(())
     }
@@ -85,10 +93,11 @@ impl SecurityGroupManager {
     }
 
     fn is_kept(&self, group: &SecurityGroup) -> bool {
-        group.tags.contains_key(RETAINED_TAG)
-            && !have_owner(&group.tags)
-            && *group.description == *MANAGED_DESCRIPTION
-            && !self.is_protected(&group.id)
+        group.tags.contains_key(RETAINED_TAG) && !have_owner(&group.tags) && self.is_managed(group)
+    }
+
+    fn is_managed(&self, group: &SecurityGroup) -> bool {
+        *group.description == *MANAGED_DESCRIPTION && !self.is_protected(&group.id)
     }
 
     /// Removes the mark from those of a load balancer's groups that are the Service's.
@@ -103,6 +112,11 @@ impl SecurityGroupManager {
     ) -> Result<(), CloudError> {
         for group in self.own_groups(op, owner, lb_groups).await? {
             if let Some(former) = group.tags.get(RETAINED_TAG) {
+                // Reads may still show tags that were removed when it was let go of.
+                let owner_tags = owner_tags(&group.tags);
+                self.cache
+                    .tag(op, &group, owner_tags, "it is the Service's now")
+                    .await?;
                 let mark: Tags = [(RETAINED_TAG.into(), former.clone())].into();
                 self.cache
                     .untag(op, &group, mark, "it is the Service's now")

@@ -732,3 +732,111 @@ async fn the_name_of_what_it_adopts_hides_no_load_balancer_of_the_service() {
     assert!(error.to_string().contains("because it has load balancer"), "{error}");
     assert!(before == rig.aws.snapshot());
 }
+
+/// Neither with the Service nor by its wish to keep, before its former Service has let go: the former
+/// cluster has no ID, and a Service of the same name.
+#[tokio::test(start_paused = true)]
+async fn what_was_never_adopted_is_not_the_services_by_its_arn() {
+    for restart in [false, true] {
+        let (rig, _, arn) = kept(managed(), &[80]).await;
+        rig.aws.untag(&arn, RETAINED_TAG);
+        rig.aws.tag(&arn, SERVICE_TAG, "default/web");
+        let mut other = rig.beside("other", 1);
+        let web = ServiceView { uid: "new-0000-0000".into(), ..adopting("web", &[80], &arn) };
+        let error = other.ensure(&web, ReadMode::Fresh).await.result;
+        assert!(
+            error
+                .unwrap_err()
+                .to_string()
+                .contains("has not let go of it")
+        );
+        if restart {
+            other = other.restart().of_cluster("other");
+        }
+        let before = rig.aws.snapshot();
+        rig.aws.reset_calls();
+        let outcome = retain(&other, &web).await;
+        assert!(format!("{outcome:?}").contains("NothingToRetain"), "{outcome:?}");
+        other.remove(&web).await;
+        let after = rig.aws.snapshot();
+        assert!(before == after, "{restart}: {}", before.diff(&after));
+        assert_eq!(writes(&rig), 0, "{restart}");
+    }
+}
+
+/// Another Service, which adopted at the same time and was overtaken, had claimed parts of it.
+#[tokio::test(start_paused = true)]
+async fn the_load_balancers_adopter_takes_what_another_one_claimed() {
+    let (rig, _, arn) = kept(managed(), &[80, 443]).await;
+    let other = rig.beside("other", 1);
+    let app = adopting("app7", &[80, 8443], &arn);
+    // The claim of the load balancer, and no more.
+    rig.aws.crash_at_write(2, Crash::Before);
+    other
+        .ensure(&app, ReadMode::Fresh)
+        .await
+        .result
+        .unwrap_err();
+    let other = other.restart().of_cluster("other");
+    let mut parts: Vec<String> = rig
+        .aws
+        .target_groups()
+        .iter()
+        .map(|group| group.arn.to_string())
+        .collect();
+    parts.push(rig.aws.load_balancers()[0].security_groups[0].to_string());
+    for part in &parts {
+        rig.aws.tag(part, ADOPTER_TAG, "somebody");
+        rig.aws.tag(part, SERVICE_TAG, "default/somebody");
+        rig.aws.tag(part, "kubernetes.io/cluster/third", "owned");
+    }
+    let app = published(&app, &other.settle(&app).await);
+    assert_adopted(&other, &app.uid, "default/app7", "overtaking");
+    let snapshot = rig.aws.snapshot().to_string();
+    assert!(!snapshot.contains("somebody") && !snapshot.contains("cluster/third"), "{snapshot}");
+    assert_eq!(other.plan(&app).await.unwrap(), []);
+    other.remove(&app).await;
+    assert_eq!((rig.aws.load_balancers(), rig.aws.target_groups()), (vec![], vec![]));
+}
+
+/// The nodes of the former Service admit its security group, and its target group may be wanted back.
+#[tokio::test(start_paused = true)]
+async fn nothing_of_the_former_service_is_removed_before_the_adoption_is_certain() {
+    let (rig, _, arn) = kept(managed(), &[80, 443]).await;
+    rig.aws
+        .configure(|options| options.initial = Duration::from_secs(60));
+    let group = rig.aws.load_balancers()[0].security_groups[0].clone();
+    let other = rig.beside("other", 1);
+    let own = rig.aws.security_group(
+        &other.world.vpc,
+        "own",
+        &[("kubernetes.io/cluster/other", "owned")],
+    );
+    // One port has the former node port, and the other one a new target group.
+    let app = ServiceView {
+        ports: vec![
+            service("web", &[80]).ports[0].clone(),
+            service("app7", &[443]).ports[0].clone(),
+        ]
+        .into(),
+        ..adopting("app", &[80], &arn)
+    };
+    let app = with(app, "security-groups", &own);
+    let outcome = other.ensure(&app, ReadMode::Fresh).await;
+    let Ok(Progress::Pending { reason, .. }) = &outcome.result else {
+        panic!("{outcome:?}");
+    };
+    assert!(reason.contains("healthy"), "{reason}");
+    let groups = rig.aws.load_balancers()[0].security_groups.clone();
+    assert!(groups.contains(&group) && groups.contains(&own), "{groups:?}");
+    assert_eq!(rig.aws.target_groups().len(), 3);
+    assert_eq!(rig.aws.calls(Action::DeleteTargetGroup), 0);
+    // Once more, nothing is repeated.
+    rig.aws.reset_calls();
+    other.ensure(&app, ReadMode::Fresh).await.result.unwrap();
+    assert_eq!(rig.aws.calls(Action::SetSecurityGroups), 0);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    other.settle(&app).await;
+    assert_eq!(rig.aws.load_balancers()[0].security_groups[..], [own]);
+    assert_eq!(rig.aws.target_groups().len(), 2);
+}

@@ -518,3 +518,73 @@ async fn a_security_group_that_another_service_adopted_stays_theirs() {
     keep(&rig, &web).await;
     assert_eq!(rig.aws.tags(&group), before);
 }
+
+/// The same Service gets a load balancer again, under another name: the kept group is not its any more.
+#[tokio::test(start_paused = true)]
+async fn the_same_service_does_not_take_a_kept_security_group() {
+    for restart in [false, true] {
+        let mut rig = Fixture::with(1, managed());
+        let web = with(service("web", &[80]), "name", "front");
+        let web = published(&web, &rig.settle(&web).await);
+        keep(&rig, &web).await;
+        if restart {
+            rig = rig.restart();
+        }
+        tokio::time::sleep(Duration::from_mins(10)).await;
+        let before = rig.aws.snapshot();
+        let web = with(service("web", &[8443]), "name", "another");
+        let error = rig.plan(&web).await.unwrap_err();
+        assert!(error.to_string().starts_with("security group"), "{error}");
+        for _ in 0..2 {
+            let error = rig.ensure(&web, ReadMode::Fresh).await.result.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+            assert!(error.to_string().starts_with("security group"), "{error}");
+        }
+        rig.remove(&web).await;
+        let after = rig.aws.snapshot();
+        assert!(before == after, "{restart}: {}", before.diff(&after));
+    }
+}
+
+/// Reads may show the tags of its owner for a moment.
+#[tokio::test(start_paused = true)]
+async fn what_was_let_go_of_a_moment_ago_is_not_taken_back() {
+    let rig = Fixture::new(1);
+    let web = service("web", &[80]);
+    let web = published(&web, &rig.settle(&web).await);
+    let arn = keep(&rig, &web).await;
+    rig.aws.tag(&arn, OWN_CLUSTER, "owned");
+    rig.aws.tag(&arn, SERVICE_TAG, "default/web");
+    let before = rig.aws.snapshot();
+    for mode in [ReadMode::Fresh, ReadMode::Cached] {
+        rig.plan(&web).await.unwrap_err();
+        let error = rig.ensure(&web, mode).await.result.unwrap_err();
+        assert!(error.to_string().contains("a moment ago"), "{error}");
+        assert!(error.retry_after().is_some(), "{error:?}");
+        rig.update(&web).await.result.unwrap_err();
+    }
+    assert!(before == rig.aws.snapshot(), "{}", before.diff(&rig.aws.snapshot()));
+    // What is shown after that is true.
+    rig.settle(&web).await;
+    assert!(!has_tag(&rig, &arn, RETAINED_TAG));
+}
+
+/// Another process let go of it a moment ago, so that this one may read tags that are removed already.
+#[tokio::test(start_paused = true)]
+async fn a_mark_is_removed_only_from_what_has_an_owner() {
+    let Some((rig, web)) = interrupted(4, Crash::After).await else {
+        panic!("it is not interrupted");
+    };
+    let arn = rig.aws.load_balancers()[0].arn.clone();
+    assert!(has_tag(&rig, &arn, OWN_CLUSTER) && has_tag(&rig, &arn, RETAINED_TAG));
+    rig.settle(&web).await;
+    let log = rig.aws.log();
+    let text: Vec<String> = log.iter().map(|call| format!("{call:?}")).collect();
+    let last = |action: &str| {
+        text.iter()
+            .rposition(|call| call.contains(action))
+            .unwrap_or_else(|| panic!("{text:#?}"))
+    };
+    assert!(text[last("AddElbTags")].contains(&*arn.to_string()), "{text:#?}");
+    assert!(last("AddElbTags") < last("RemoveElbTags"), "{text:#?}");
+}
