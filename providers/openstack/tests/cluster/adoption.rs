@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 use ccm_testkit::kubelet::NodeSpec;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     fixture::{ClusterFixture, INTERNAL, service},
