@@ -528,7 +528,7 @@ async fn of_two_that_adopt_it_at_once_one_gets_it() {
             let lb = rig.the_lb();
             let ours_won = lb.tags.contains(&OWN_TAGS[1].to_owned());
             let (name, winner) = if ours_won {
-                ("kube_service_c2_ns_shop", rig.try_settle(&first, 30).await)
+                ("kube_service_c2_ns_shop", ours)
             } else {
                 ("kube_service_c3_ns_shop", theirs)
             };
