@@ -54,7 +54,6 @@ impl LoadBalancerReconciler {
             .resolve_targets(op, desired, input.backends, self.scope.settings.drift_check_interval)
             .await?;
         let observed = self.observe_targets(op, input, state).await?;
-        let observed = self.check_certain(observed)?;
         state.responses.clear();
         state.changed_at = Some(Instant::now());
         if observed.load_balancer.is_none() {
@@ -137,7 +136,7 @@ impl LoadBalancerReconciler {
                     .read_from_aws(op, input, state, ReadScope::Targets)
                     .await?;
                 state.copy_cleanup_to(&mut observed);
-                observed
+                self.check_certain(observed)?
             }
         };
         if !lacks_targets(&observed) {

@@ -1,3 +1,4 @@
+// length: what happens to one load balancer, from each side
 //! Kept load balancers that a Service adopts: it serves all the time, only what was let go of is
 //! adopted, and an adoption that is not finished deletes nothing.
 
