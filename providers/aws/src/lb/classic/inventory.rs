@@ -19,8 +19,7 @@ use crate::{
         ec2::SecurityGroup,
     },
     lb::{
-        NetworkLoadBalancers, is_denied_by_policy, names, security_groups,
-        security_groups::classic::service_of_group,
+        NetworkLoadBalancers, names, security_groups, security_groups::classic::service_of_group,
     },
     ownership_tags::SERVICE_TAG,
 };
@@ -30,7 +29,7 @@ pub(in crate::lb) const CLASSIC_LOAD_BALANCER: &str = "classic load balancer";
 
 impl NetworkLoadBalancers {
     /// Lists the classic load balancers of the VPC that the cluster owns and that were created for a
-    /// Service. Without the permission to read them, the cluster has none, which is logged.
+    /// Service.
     ///
     /// # Errors
     /// Errors of AWS, and tags that it does not show.
@@ -40,10 +39,7 @@ impl NetworkLoadBalancers {
     ) -> Result<Vec<OwnedObject>, CloudError> {
         // Find load balancers with names like those of Services.
         let mut found = match self.list_classics(op).await {
-            Err(error) if is_unavailable(&error) => {
-                tracing::info!(%error, "cannot list classic load balancers; going on as if there were none");
-                return Ok(Vec::new());
-            }
+            Err(error) if has_no_classics(&error) => return Ok(Vec::new()),
             found => found?,
         };
         found.retain(|classic| names::is_generated(&classic.name));
@@ -65,14 +61,14 @@ impl NetworkLoadBalancers {
         Ok(owned)
     }
 
-    /// Reads one page of classic load balancers, if this is allowed.
+    /// Reads one page of classic load balancers.
     ///
     /// # Errors
     /// Errors of AWS.
     pub(in crate::lb) async fn check_classics_readable(&self, op: &Op) -> Result<(), CloudError> {
         let client = &self.reconciler.scope.client;
         match client.read(op, DescribeClassic::default()).await {
-            Err(error) if !is_unavailable(&error) => Err(error.into()),
+            Err(error) if !has_no_classics(&error) => Err(error.into()),
             _ => Ok(()),
         }
     }
@@ -161,7 +157,7 @@ impl NetworkLoadBalancers {
     async fn has_classic(&self, op: &Op, group: &SecurityGroupId) -> Result<bool, CloudError> {
         match self.list_classics(op).await {
             // Its interfaces tell, too.
-            Err(error) if is_unavailable(&error) => Ok(false),
+            Err(error) if has_no_classics(&error) => Ok(false),
             all => Ok(all?
                 .iter()
                 .any(|classic| classic.security_groups.contains(group))),
@@ -215,7 +211,8 @@ impl NetworkLoadBalancers {
     }
 }
 
-/// Returns true if this may not be asked, or if the API has no classic load balancers.
-fn is_unavailable(error: &AwsError) -> bool {
-    is_denied_by_policy(error) || error.has_code("InvalidAction")
+/// Returns true if the API has no classic load balancers. A denial is an error: the permission is that
+/// for all load balancers.
+fn has_no_classics(error: &AwsError) -> bool {
+    error.has_code("InvalidAction")
 }
