@@ -23,17 +23,6 @@ pub struct ObservedLoadBalancer {
 }
 
 impl ObservedLoadBalancer {
-    /// Returns true if a member is known to be in another subnet than this one.
-    pub fn has_members_outside(&self, subnet: &str) -> bool {
-        let mut members = self.members.values().flatten();
-        members.any(|member| {
-            member
-                .subnet
-                .as_deref()
-                .is_some_and(|other| other != subnet)
-        })
-    }
-
     /// Returns the addresses of the load balancer, the first VIP first, as far as it has any yet.
     pub fn addresses(&self) -> Vec<IpAddr> {
         let additional = self

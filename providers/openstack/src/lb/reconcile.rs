@@ -266,16 +266,8 @@ impl LoadBalancerReconciler {
             if matches!(action.kind.call(), Call::ListenerCreate | Call::ListenerUpdate) {
                 self.check_certificates(self.api(op), input.desired).await?;
             }
-            // A member is deleted before it is created again in another subnet, so that must exist.
-            if matches!(action.kind.call(), Call::MembersUpdate | Call::MemberDelete)
-                && let Some(subnet) = &input.desired.member_subnet
-                && state.require_observed()?.has_members_outside(subnet)
-                && self.api(op).subnet(subnet).await?.is_none()
-            {
-                let message = format!(
-                    "subnet {subnet} of members does not exist: correct member-subnet-id; members stay as they are"
-                );
-                return Err(CloudError::invalid_input(message).into());
+            if matches!(action.kind.call(), Call::MembersUpdate | Call::MemberDelete) {
+                self.check_member_subnet(op, input, state).await?;
             }
             self.apply_action(op, state, action).await?;
             self.wait_until_active(op, input, state).await?;
@@ -285,6 +277,31 @@ impl LoadBalancerReconciler {
             input.desired.name
         ))
         .into())
+    }
+
+    /// Checks that the subnet exists in which members have to be created again. Before that they are
+    /// deleted, because Octavia knows a member by its address.
+    async fn check_member_subnet(
+        &self,
+        op: &Op,
+        input: &ReconcileInput<'_>,
+        state: &LoadBalancerSyncState,
+    ) -> Result<(), CloudError> {
+        let Some(subnet) = &input.desired.member_subnet else {
+            return Ok(());
+        };
+        let observed = state.require_observed()?;
+        let ownership = self.service_ownership(input, &observed.load_balancer);
+        let plan_input = self.plan_input(input, observed, &ownership);
+        if !plan::has_members_in_wrong_subnet(&plan_input)
+            || self.api(op).subnet(subnet).await?.is_some()
+        {
+            return Ok(());
+        }
+        let message = format!(
+            "subnet {subnet} of members does not exist: correct member-subnet-id; members stay as they are"
+        );
+        Err(CloudError::invalid_input(message))
     }
 
     /// Applies one action and updates the observed state. The result is pending if the load

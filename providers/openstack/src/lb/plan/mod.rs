@@ -20,6 +20,7 @@ use ccm_core::{
 use openstack_api::octavia::{LoadBalancerUpdate, Patch};
 
 pub use self::action::{ActionKind, PlannedAction, PoolMethod};
+pub(in crate::lb) use self::pools::has_members_in_wrong_subnet;
 use super::{
     body,
     features::Features,

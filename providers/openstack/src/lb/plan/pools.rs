@@ -308,6 +308,13 @@ impl<'a> MemberDiff<'a> {
     }
 }
 
+/// Returns true if members may have to be deleted because they are in another subnet than the one that
+/// is set.
+pub(in crate::lb) fn has_members_in_wrong_subnet(input: &PlanInput<'_>) -> bool {
+    let mut members = input.observed.members.values().flatten();
+    members.any(|member| is_in_wrong_subnet(input, member))
+}
+
 /// Returns true if a member is in another subnet than the one that is set. Members that
 /// cloud-provider-openstack created one by one have no subnet. They serve, so they stay.
 fn is_in_wrong_subnet(input: &PlanInput<'_>, observed: &ObservedMember) -> bool {

@@ -87,6 +87,35 @@ async fn no_member_goes_for_a_subnet_that_does_not_exist() {
     }
 }
 
+/// In batches, upstream names the subnet of members. Those without one have to be created again, too.
+#[tokio::test(start_paused = true)]
+async fn no_member_without_a_subnet_goes_for_one_that_does_not_exist() {
+    let rig = Fixture::new(2).await;
+    let web = rig.settle(&service("web", &[80])).await;
+    rig.change(|state, _| {
+        let ids: Vec<_> = state
+            .octavia
+            .members
+            .iter()
+            .map(|row| row.body.id.clone())
+            .collect();
+        for id in ids {
+            state
+                .octavia
+                .members
+                .update(&id, |row| row.body.subnet_id = None);
+        }
+    })
+    .await;
+    let rig = rig
+        .restart_with(|settings| settings.networks.member_subnet = "misspelt".into())
+        .await;
+    let before = rig.members(80);
+    let error = rig.update(&web).await.unwrap_err().to_string();
+    assert!(error.contains("subnet misspelt of members does not exist"), "{error}");
+    assert_eq!(rig.members(80), before);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_balancer_that_fails_later_is_failed_over_and_keeps_its_address() {
     let rig = Fixture::new(1).await;
