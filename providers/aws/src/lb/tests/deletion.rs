@@ -327,14 +327,13 @@ async fn whether_the_inventory_can_be_read_takes_one_page_of_each_kind() {
         Action::DescribeClassic,
     ];
     assert_eq!(rig.aws.actions(), read);
-    // A role without classic load balancers has none.
-    rig.aws.deny(Action::DescribeClassic);
+    // An API without classic load balancers has none.
+    rig.aws.fail_next(Action::DescribeClassic, "InvalidAction");
     rig.balancers.check_readable(&rig.op()).await.unwrap();
-    rig.aws.clear_faults();
     rig.aws
         .fail_next(Action::DescribeClassic, "ValidationError");
     rig.balancers.check_readable(&rig.op()).await.unwrap_err();
-    for action in read.into_iter().take(4) {
+    for action in read {
         rig.aws.deny(action);
         let error = rig.balancers.check_readable(&rig.op()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{action:?}");
