@@ -105,9 +105,14 @@ pub(super) fn may_claim(owner: &ServiceKey, tags: &Tags, is_adopter: bool) -> bo
     tags.contains_key(RETAINED_TAG) && is_free && !tags.contains_key(OTHER_CONTROLLER_TAG)
 }
 
+/// Returns true if the Service is the one that adopts an object, or adopted it.
+pub(super) fn is_adopter(owner: &ServiceKey, tags: &Tags) -> bool {
+    tags.get(ADOPTER_TAG) == Some(&owner.uid)
+}
+
 /// Returns true if the Service's adoption of an object is not finished: it still has the mark.
 pub(super) fn is_being_adopted(owner: &ServiceKey, tags: &Tags) -> bool {
-    tags.contains_key(RETAINED_TAG) && tags.get(ADOPTER_TAG) == Some(&owner.uid)
+    tags.contains_key(RETAINED_TAG) && is_adopter(owner, tags)
 }
 
 /// Returns true if tags name somebody else than the Service: another Service, another cluster or

@@ -139,7 +139,7 @@ fn classic(named: &Named<'_>) -> Vec<ServiceKind> {
         ServiceKind::new(
             "health",
             &[
-                ("healthcheck-protocol", "http"),
+                ("healthcheck-protocol", "HTTP"),
                 ("healthcheck-path", "/ready"),
                 ("healthcheck-interval", "20"),
                 ("healthcheck-timeout", "7"),

@@ -83,10 +83,13 @@ impl ServiceSync {
 impl ServiceController {
     /// Returns what is done with the load balancer if it is not needed.
     pub(super) fn removal_plan(&self, sync: &ServiceSync) -> RemovalPlan {
-        let can_retain = self.can_retain();
+        self.retention(sync).removal(self.can_retain())
+    }
+
+    /// Returns what the Service wants to become of its load balancer.
+    fn retention(&self, sync: &ServiceSync) -> Retention {
         sync.state
-            .retention_beside(sync.service.as_deref(), can_retain)
-            .removal(can_retain)
+            .retention_beside(sync.service.as_deref(), self.can_retain())
     }
 
     fn can_retain(&self) -> bool {
@@ -103,10 +106,7 @@ impl ServiceController {
         load_balancer: &LbRef,
         follow_up: AfterDelete,
     ) -> Result<Removal, ServiceSyncError> {
-        let retention = sync
-            .state
-            .retention_beside(sync.service.as_deref(), self.can_retain());
-        match retention {
+        match self.retention(sync) {
             Retention::Delete => {
                 let progress = self.delete_in_cloud(sync, load_balancer, follow_up).await?;
                 Ok(match progress {

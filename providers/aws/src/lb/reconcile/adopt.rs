@@ -25,7 +25,7 @@ use crate::{
             listing,
             observed::{ObservedLoadBalancer, ObservedState, ObservedTargetGroup, set_tags},
         },
-        ownership::{is_being_adopted, may_claim},
+        ownership::{is_adopter, is_being_adopted, may_claim},
         retry_delay::{self, Deferred},
         sync_state::LoadBalancerSyncState,
     },
@@ -324,7 +324,7 @@ impl LoadBalancerReconciler {
                 foreign_keys.extend(self.scope.cluster.foreign_tags(&tags).into_keys());
                 tags.extend(adopter_tags.clone());
             }
-            if tags.get(ADOPTER_TAG) == Some(&owner.uid) {
+            if is_adopter(owner, &tags) {
                 parts.push((group, tags));
             }
         }

@@ -29,7 +29,7 @@ use crate::{
             RECENT_LISTING_AGE,
             listing::{self, Listing},
         },
-        ownership::{FoundBy, check_owner, is_being_adopted, is_let_go},
+        ownership::{FoundBy, check_owner, is_adopter, is_being_adopted, is_let_go},
         reconcile::{
             LoadBalancerReconciler, as_transient, recent_changes::EVENTUAL_CONSISTENCY_WINDOW,
         },
@@ -415,7 +415,7 @@ impl OwnershipCheck<'_> {
     }
 
     fn is_adopter(&self, tags: &Tags) -> bool {
-        tags.get(ADOPTER_TAG) == Some(&self.owner.uid)
+        is_adopter(self.owner, tags)
     }
 
     fn is_owned(&self, tags: &Tags, found_by: FoundBy) -> bool {
@@ -508,7 +508,7 @@ fn check_adopting(
         return Ok(());
     };
     let shown = tags.get(adopting.arn.as_str());
-    let is_claimed = shown.is_some_and(|tags| tags.get(ADOPTER_TAG) == Some(&owner.uid));
+    let is_claimed = shown.is_some_and(|tags| is_adopter(owner, tags));
     let was_claimed_recently = state
         .changed_at
         .is_some_and(|at| at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW);
@@ -549,8 +549,8 @@ fn unused_adopted_groups(owner: &ServiceKey, listing: &Listing) -> BTreeSet<Targ
     let mut found = BTreeSet::new();
     for group in &listing.target_groups {
         let tags = listing.tags.get(group.arn.as_str());
-        let adopter = tags.and_then(|tags| tags.get(ADOPTER_TAG));
-        if adopter == Some(&owner.uid) && group.load_balancers.is_empty() {
+        let is_adopted = tags.is_some_and(|tags| is_adopter(owner, tags));
+        if is_adopted && group.load_balancers.is_empty() {
             found.insert(group.arn.clone());
         }
     }

@@ -24,6 +24,7 @@ use crate::{
         },
     },
     client::{wait_in_line, with_message},
+    config::Settings,
     scope::Scope,
 };
 
@@ -585,7 +586,8 @@ impl SecurityGroupCache {
                 Ok(()) => {}
                 Err(error) if error.has_code("InvalidPermission.Duplicate") => return Ok(false),
                 Err(error) if error.has_code("RulesPerSecurityGroupLimitExceeded") => {
-                    return Err(rule_limit_error(error, group, chunk));
+                    let settings = &self.scope.settings;
+                    return Err(rule_limit_error(error, group, chunk, settings));
                 }
                 Err(error) => return Err(group_error(error, &id)),
             }
@@ -758,9 +760,20 @@ pub(crate) fn group_error(error: AwsError, id: &SecurityGroupId) -> CloudError {
     }
 }
 
-fn rule_limit_error(error: AwsError, group: &SecurityGroup, rules: &[Rule]) -> CloudError {
+fn rule_limit_error(
+    error: AwsError,
+    group: &SecurityGroup,
+    rules: &[Rule],
+    settings: &Settings,
+) -> CloudError {
+    let hint = if settings.shared_backend_security_group {
+        ""
+    } else {
+        "; EnableSharedBackendSecurityGroup in cloud.conf needs one rule per protocol for all load balancers with \
+         security groups"
+    };
     let text = format!(
-        "security group {} ({}) has {} ingress rules and no room for {} more: {}; {error}",
+        "security group {} ({}) has {} ingress rules and no room for {} more: {}; {error}{hint}",
         group.id,
         group.name,
         group.ingress.len(),

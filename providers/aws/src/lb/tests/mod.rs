@@ -19,5 +19,6 @@ mod pods;
 mod properties;
 mod resume;
 mod retained;
+mod shared_group;
 mod sleep_limits;
 mod takeover;

@@ -10,6 +10,7 @@ mod check;
 pub(crate) mod crash;
 pub(crate) mod fixture;
 mod mistakes;
+mod moves;
 mod nodes;
 mod orphans;
 pub(crate) mod rights;
@@ -48,6 +49,7 @@ pub(crate) fn cases() -> Vec<(ServerKind, &'static str, Body)> {
         Real mistakes {
             mistakes_are_told_together, what_is_not_there_is_told, refusals_of_aws_are_told_and_heal, what_cannot_change_stays,
         }
+        Real moves { a_service_moves_and_another_goes_back }
         Real orphans { what_was_leaked_is_found_and_deleted }
         Real crash { a_kill_at_some_changes_leads_to_the_same_end }
         Embedded adoption { a_healthy_cluster_needs_no_change_and_has_no_defects }

@@ -167,6 +167,33 @@ async fn the_old_cluster_never_touches_it_again() {
     }
 }
 
+/// A person gives it its former name back: the mark still says that it is nobody's, so that the search for
+/// orphans neither lists nor deletes it.
+#[tokio::test(start_paused = true)]
+async fn under_its_former_name_it_is_still_nobodys() {
+    let (rig, web) = served(false).await;
+    let owned_before = rig.balancers.list_owned(&rig.op()).await.unwrap();
+    assert_eq!(owned_before.len(), 1);
+    let former_name = rig.the_lb().name;
+    rig.retain(&web).await.unwrap();
+    let id = rig.the_lb().id;
+    rig.change(move |state, _| {
+        state
+            .octavia
+            .load_balancers
+            .update(&id, |row| row.body.name = former_name);
+    })
+    .await;
+    let rig = rig.restart().await;
+    let kept = rig.everything();
+    assert_eq!(owned(&rig).await, [""; 0]);
+    rig.balancers
+        .delete_owned(&rig.op(), &owned_before[0])
+        .await
+        .unwrap_err();
+    assert_eq!(rig.everything(), kept);
+}
+
 /// A Service whose type changes keeps its UID, by which its security group is named. The one that it
 /// let go still needs the group.
 #[tokio::test(start_paused = true)]

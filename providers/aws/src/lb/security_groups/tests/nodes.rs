@@ -186,7 +186,10 @@ async fn of_many_services_at_once_each_has_its_own_result() {
             result
                 .as_ref()
                 .err()
-                .is_none_or(|error| error.kind() == ErrorKind::QuotaExceeded),
+                .is_none_or(|error| error.kind() == ErrorKind::QuotaExceeded
+                    && error
+                        .to_string()
+                        .contains("EnableSharedBackendSecurityGroup")),
             "{result:?}"
         );
     }
