@@ -82,10 +82,13 @@ const MANAGED_LOCAL: &str = "`NLBSecurityGroupMode = Managed`, with `externalTra
 
 const CLASSIC_POLICY: &str = "classic load balancer with `ssl-negotiation-policy`";
 const CLASSIC_TAGS: &str = "classic load balancer with `additional-resource-tags`";
+const CLASSIC_PROXY: &str = "classic load balancer with `proxy-protocol`";
+const CREATE_POLICY: &str = "classic CreateLoadBalancerPolicy";
 const SET_POLICIES: &str = "classic SetLoadBalancerPoliciesOfListener";
 
 const SAME_POLICIES: &str =
     "Upstream sends the policy at each start although it is the same. No effect.";
+const SAME_PROXY: &str = "Upstream creates the policy at each start although it exists. No effect.";
 const SAME_TAGS: &str =
     "Upstream sends the tags at each start although they are the same. No effect.";
 const SAME_PATH: &str = "Upstream sends the path at each start although it is the same. No effect.";
@@ -123,8 +126,10 @@ const ROWS: &[Row] = &[
     ),
     managed(row(Situation::Upstream, "local", MANAGED_LOCAL, "ModifyTargetGroup", SAME_PATH)),
     classic(row(Situation::Upstream, "policy", CLASSIC_POLICY, SET_POLICIES, SAME_POLICIES)),
+    classic(row(Situation::Upstream, "proxy", CLASSIC_PROXY, CREATE_POLICY, SAME_PROXY)),
     classic(row(Situation::Upstream, "tagged", CLASSIC_TAGS, "classic AddTags", SAME_TAGS)),
     classic(row(Situation::Rollback, "policy", CLASSIC_POLICY, SET_POLICIES, SAME_POLICIES)),
+    classic(row(Situation::Rollback, "proxy", CLASSIC_PROXY, CREATE_POLICY, SAME_PROXY)),
     classic(row(Situation::Rollback, "tagged", CLASSIC_TAGS, "classic AddTags", SAME_TAGS)),
 ];
 

@@ -11,6 +11,7 @@
 //!   its ALPN policy).
 //! - Host names of network load balancers, which moto generates like those of classic ones.
 //! - Health checks of new classic load balancers, which moto makes without any.
+//! - Protocols to instances of classic listeners, which moto forgets.
 //! - The timeout of HTTP health checks that is chosen for who names none.
 //! - Security policies, which moto gives listeners without TLS too.
 //! - Attributes with their defaults, some of which moto does not know until they are set.
@@ -34,7 +35,8 @@ use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    query_api::{QueryClient, parameters},
+    instance_protocols::InstanceProtocols,
+    query_api::{CLASSIC, QueryClient, parameters},
     response_fixes,
 };
 
@@ -125,6 +127,7 @@ pub enum ProxyFault {
 struct ProxyState {
     recorded: Vec<Recorded>,
     faults: Vec<Fault>,
+    instance_protocols: InstanceProtocols,
 }
 
 /// A running proxy. Dropping it ends it.
@@ -234,19 +237,38 @@ async fn answer(
             Some(with_id(answer, status))
         }
         Some(ProxyFault::AnswerLost) => {
-            response_fixes::answer(to, head, body, &recorded).await?;
+            carry_out(to, state, head, body, &recorded).await?;
             None
         }
         Some(ProxyFault::Stuck) => {
-            response_fixes::answer(to, head, body, &recorded).await?;
+            carry_out(to, state, head, body, &recorded).await?;
             state.lock().recorded.push(recorded);
             return std::future::pending().await;
         }
-        None => Some(response_fixes::answer(to, head, body, &recorded).await?),
+        None => Some(carry_out(to, state, head, body, &recorded).await?),
     };
     recorded.status = answer.as_ref().map(|answer| answer.status().as_u16());
     state.lock().recorded.push(recorded);
     answer.ok_or_else(|| io::Error::other("the connection is cut"))
+}
+
+/// Has moto answer a request, and corrects the answer.
+async fn carry_out(
+    to: &QueryClient,
+    state: &Mutex<ProxyState>,
+    head: http::request::Parts,
+    body: Bytes,
+    request: &Recorded,
+) -> io::Result<Response<Full<Bytes>>> {
+    state.lock().instance_protocols.record(request);
+    let answer = response_fixes::answer(to, head, body, request).await?;
+    if request.version != CLASSIC.version || request.action != "DescribeLoadBalancers" {
+        return Ok(answer);
+    }
+    let (head, body) = answer.into_parts();
+    let text = response_fixes::text(body).await?;
+    let text = state.lock().instance_protocols.correct(&text);
+    Ok(Response::from_parts(head, Full::from(text)))
 }
 
 fn record(head: &http::request::Parts, body: &Bytes) -> Recorded {

@@ -7,6 +7,7 @@
 
 pub mod fault_proxy;
 pub mod fixture;
+mod instance_protocols;
 pub mod query_api;
 mod response_fixes;
 

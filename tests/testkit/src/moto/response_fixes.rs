@@ -388,7 +388,8 @@ async fn without_error(
     Ok(Response::from_parts(head, Full::from(text)))
 }
 
-async fn text(body: Full<Bytes>) -> io::Result<String> {
+/// Returns a body as text.
+pub(super) async fn text(body: Full<Bytes>) -> io::Result<String> {
     let bytes = body.collect().await.map_err(io::Error::other)?.to_bytes();
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -9,7 +9,7 @@ use ccm_core::provider::{CloudError, ErrorKind, EventType, Op, Progress};
 
 use crate::{
     api::{
-        AwsError, InstanceId, LoadBalancerArn, TargetGroupArn,
+        AwsError, InstanceId, LoadBalancerArn, SecurityGroupId, TargetGroupArn,
         elb::{
             AddElbTags, AddListenerCertificates, CreateListener, CreateTargetGroup, DeleteListener,
             DeleteTargetGroup, DeregisterTargets, ListenerSpec, ModifyListener,
@@ -135,7 +135,8 @@ impl Applier<'_> {
             self.apply_action(planned).await?;
         }
         let mut rejection = None;
-        if needs_rules && let Err(error) = self.sync_security_group_rules(RuleSync::Add).await {
+        if needs_rules && let Err(error) = self.sync_security_group_rules(RuleSync::Add, None).await
+        {
             if !error.kind().is_rejection() {
                 return Err(error.into());
             }
@@ -184,10 +185,11 @@ impl Applier<'_> {
                 return self.delete_group(arn, &planned.action, reason).await;
             }
             ActionKind::AddSecurityGroupRules => {
-                self.sync_security_group_rules(RuleSync::Add).await?;
+                self.sync_security_group_rules(RuleSync::Add, None).await?;
             }
             ActionKind::RemoveSecurityGroupRules => {
-                self.sync_security_group_rules(RuleSync::Remove).await?;
+                self.sync_security_group_rules(RuleSync::Remove, None)
+                    .await?;
             }
             ActionKind::RemoveSecurityGroupMarks => {
                 if let Some(observed) = &self.working_state.observed.load_balancer {
@@ -260,14 +262,11 @@ impl Applier<'_> {
             }
             ActionKind::SetSecurityGroups(groups, rules) => {
                 let arn = self.load_balancer_arn()?;
+                // The nodes admit the groups that stay, before others go.
+                self.admit_before_removal(groups).await?;
                 let groups = groups.clone();
-                client
-                    .write(
-                        op,
-                        SetSecurityGroups { arn, groups, private_link_rules: *rules },
-                        reason,
-                    )
-                    .await?;
+                let request = SetSecurityGroups { arn, groups, private_link_rules: *rules };
+                client.write(op, request, reason).await?;
             }
             ActionKind::ModifyLoadBalancerAttributes(attributes) => {
                 let request = ModifyLoadBalancerAttributes {
@@ -581,8 +580,28 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// Adds missing security group rules, or removes those that are no longer desired.
-    async fn sync_security_group_rules(&mut self, sync: RuleSync) -> Result<(), CloudError> {
+    /// Adds the security group rules that a load balancer with only these groups needs, if it has
+    /// others that it is about to lose.
+    async fn admit_before_removal(&mut self, groups: &[SecurityGroupId]) -> Result<(), CloudError> {
+        let observed = self.working_state.observed.load_balancer.as_ref();
+        let loses_one = observed.is_some_and(|observed| {
+            let current = &observed.resource.security_groups;
+            current.iter().any(|group| !groups.contains(group))
+        });
+        if loses_one {
+            self.sync_security_group_rules(RuleSync::Add, Some(groups))
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Adds missing security group rules, or removes those that are no longer desired. The load
+    /// balancer's groups are taken to be `groups`, or those that it has.
+    async fn sync_security_group_rules(
+        &mut self,
+        sync: RuleSync,
+        groups: Option<&[SecurityGroupId]>,
+    ) -> Result<(), CloudError> {
         let Some(observed) = &self.working_state.observed.load_balancer else {
             return Ok(());
         };
@@ -596,7 +615,7 @@ impl Applier<'_> {
         let rule_request = RuleRequest {
             desired: self.desired,
             lb_name: &load_balancer.name,
-            lb_groups: &load_balancer.security_groups,
+            lb_groups: groups.unwrap_or(&load_balancer.security_groups),
             subnets: &subnets,
             instances: self.instances,
             pods: self.pods,

@@ -303,7 +303,7 @@ impl LoadBalancerReconciler {
         arns.extend(groups.iter().map(|group| group.arn.as_str().into()));
         let mut all_tags = listing::list_tags(&self.scope, op, arns).await?;
         let lb_tags = all_tags.get(load_balancer.arn.as_str());
-        let is_adopter = lb_tags.is_some_and(|tags| is_being_adopted(owner, tags));
+        let is_adopting = lb_tags.is_some_and(|tags| is_being_adopted(owner, tags));
         let mut foreign_keys: BTreeSet<Box<str>> = BTreeSet::new();
         let mut unclaimed: Vec<Box<str>> = Vec::new();
         let mut parts = Vec::new();
@@ -319,7 +319,7 @@ impl LoadBalancerReconciler {
                 }
                 None => continue,
             };
-            if is_attached && may_claim(owner, &tags, is_adopter) {
+            if is_attached && may_claim(owner, &tags, is_adopting) {
                 unclaimed.push(group.arn.as_str().into());
                 foreign_keys.extend(self.scope.cluster.foreign_tags(&tags).into_keys());
                 tags.extend(adopter_tags.clone());
@@ -339,7 +339,7 @@ impl LoadBalancerReconciler {
         }
         self.deps
             .security_groups
-            .adopt_groups(op, owner, &load_balancer.security_groups, is_adopter)
+            .adopt_groups(op, owner, &load_balancer.security_groups, is_adopting)
             .await?;
         Ok(parts)
     }

@@ -1,8 +1,10 @@
 //! The security group that all load balancers share, turned on and off.
 
+use ccm_core::provider::{ErrorKind, ReadMode};
+
 use super::fixture::{Fixture, published, service};
 use crate::{
-    api::ec2::RuleSource,
+    api::{Action, ec2::RuleSource},
     config::{AnnotationDialect, Settings},
 };
 
@@ -23,7 +25,18 @@ async fn the_shared_group_comes_and_goes_with_its_key() {
         let own = rig.aws.rules(&rig.world.node_group);
 
         let rig = rig.restart_with(|settings| settings.shared_backend_security_group = true);
+        rig.aws.reset_calls();
         rig.settle(&web).await;
+        // The nodes admit it at any time.
+        let changes = order(&rig);
+        assert_eq!(
+            changes,
+            [
+                Action::SetSecurityGroups,
+                Action::AuthorizeSecurityGroupIngress,
+                Action::RevokeSecurityGroupIngress
+            ]
+        );
         let groups = rig.aws.load_balancers().remove(0).security_groups;
         assert_eq!(groups.len(), 2, "{dialect:?}");
         let shared = rig.aws.rules(&rig.world.node_group);
@@ -34,7 +47,10 @@ async fn the_shared_group_comes_and_goes_with_its_key() {
         assert!(!shared.is_empty() && shared.iter().all(|rule| refers(&rule.source)), "{shared:?}");
 
         let rig = rig.restart_with(|settings| settings.shared_backend_security_group = false);
+        rig.aws.reset_calls();
         rig.settle(&web).await;
+        let changes = order(&rig);
+        assert_eq!(changes, [Action::AuthorizeSecurityGroupIngress, Action::SetSecurityGroups]);
         let groups = rig.aws.load_balancers().remove(0).security_groups;
         assert_eq!(groups.len(), 1, "{dialect:?}");
         let rules = rig.aws.rules(&rig.world.node_group);
@@ -42,4 +58,43 @@ async fn the_shared_group_comes_and_goes_with_its_key() {
             assert!(rules.contains(rule), "{rule:?} is not in {rules:?}");
         }
     }
+}
+
+/// Without room for the Services' own rules, the load balancer keeps the shared group.
+#[tokio::test(start_paused = true)]
+async fn the_shared_group_stays_as_long_as_nodes_would_not_admit_the_load_balancer() {
+    let settings = Settings {
+        managed_security_groups: true,
+        shared_backend_security_group: true,
+        ..Settings::default()
+    };
+    let rig = Fixture::with(1, settings);
+    let web = service("web", &[80]);
+    let status = rig.settle(&web).await;
+    let web = published(&web, &status);
+    let groups = rig.aws.load_balancers().remove(0).security_groups;
+    assert_eq!(groups.len(), 2);
+
+    let full = rig.aws.rules(&rig.world.node_group).len();
+    rig.aws
+        .quotas(|quotas| quotas.rules_per_security_group = full);
+    let rig = rig.restart_with(|settings| settings.shared_backend_security_group = false);
+    let outcome = rig.ensure(&web, ReadMode::Fresh).await;
+    assert_eq!(outcome.result.unwrap_err().kind(), ErrorKind::QuotaExceeded);
+    assert_eq!(rig.aws.load_balancers().remove(0).security_groups, groups);
+}
+
+/// The changes of rules and of the load balancer's groups, in order.
+fn order(rig: &Fixture) -> Vec<Action> {
+    let actions = rig.aws.actions().into_iter();
+    actions
+        .filter(|action| {
+            matches!(
+                action,
+                Action::AuthorizeSecurityGroupIngress
+                    | Action::RevokeSecurityGroupIngress
+                    | Action::SetSecurityGroups
+            )
+        })
+        .collect()
 }
