@@ -15,15 +15,21 @@ use crate::process;
 
 /// Packages, and the files and folders of each that are in the image, beside its copyright.
 ///
-/// Left out of libc6 are conversions between character sets, which nothing here asks for.
+/// Left out of libc6 are [`CONVERSIONS`], which nothing here asks for.
 const PACKAGES: [(&str, &[&str]); 5] = [
-    ("base-files", &["etc/debian_version", "usr/lib/os-release", "usr/share/common-licenses"]),
+    (
+        "base-files",
+        &["etc/debian_version", "lib", "lib64", "usr/lib/os-release", "usr/share/common-licenses"],
+    ),
     ("ca-certificates", &[]),
     // The notices of libgcc.
-    ("gcc-12-base", &[]),
-    ("libc6", &["etc/ld.so.conf.d", "lib", "lib64"]),
-    ("libgcc-s1", &["lib", "usr/share/doc/libgcc-s1"]),
+    ("gcc-14-base", &[]),
+    ("libc6", &["etc/ld.so.conf.d", "usr/lib", "usr/lib64"]),
+    ("libgcc-s1", &["usr/lib", "usr/share/doc/libgcc-s1"]),
 ];
+
+/// The folder of conversions between character sets, in libc6.
+const CONVERSIONS: &str = "gconv";
 
 /// Where the certificates are in their package.
 const CERTIFICATES: &str = "usr/share/ca-certificates/";
@@ -323,6 +329,7 @@ pub(super) fn layer(packages: &[Package], release: &Release) -> anyhow::Result<L
                 || kept.iter().any(|kept| {
                     path.strip_prefix(kept)
                         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+                        && !path.split('/').any(|part| part == CONVERSIONS)
                 })
         };
         for (path, entry) in package
