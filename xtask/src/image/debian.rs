@@ -41,8 +41,8 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// A release of Debian.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Release {
-    pub(super) number: String,
+pub(crate) struct Release {
+    pub(crate) number: u32,
     pub(super) name: String,
 }
 
@@ -56,7 +56,29 @@ impl Release {
                 .map(str::to_owned)
                 .with_context(|| format!("images/Dockerfile has no `ARG {name}=`"))
         };
-        Ok(Self { number: argument("DEBIAN")?, name: argument("DEBIAN_NAME")? })
+        let number = argument("DEBIAN")?;
+        let number = number.parse().with_context(|| {
+            format!("`{number}` of images/Dockerfile is no number of a release of Debian")
+        })?;
+        Ok(Self { number, name: argument("DEBIAN_NAME")? })
+    }
+
+    /// Reads what a machine runs from its `/etc/os-release`. There is none on another system, and
+    /// none before a release is out, when it has no number.
+    pub(super) fn of_machine(os_release: &str) -> Option<Self> {
+        let field = |name: &str| {
+            let mut lines = os_release.lines();
+            lines
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
+                .map(|value| value.trim_matches('"').to_owned())
+        };
+        if field("ID")? != "debian" {
+            return None;
+        }
+        Some(Self {
+            number: field("VERSION_ID")?.parse().ok()?,
+            name: field("VERSION_CODENAME")?,
+        })
     }
 }
 
@@ -349,7 +371,7 @@ pub(super) fn layer(packages: &[Package], release: &Release) -> anyhow::Result<L
         match name {
             "ca-certificates" => layer.file(CA_BUNDLE, 0o644, bundle(&package.files)?)?,
             "base-files" => anyhow::ensure!(
-                package.version.split('.').next() == Some(&release.number),
+                package.version.split('.').next() == Some(&release.number.to_string()),
                 "{} is not of Debian {}",
                 package.label(),
                 release.number

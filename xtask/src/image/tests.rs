@@ -310,6 +310,55 @@ fn the_lower_layer_has_what_it_keeps_of_each_package() {
 }
 
 #[test]
+fn the_links_of_base_files_lead_to_libraries() {
+    let mut files = Layer::default();
+    files
+        .file("usr/share/doc/base-files/copyright", 0o644, "free")
+        .unwrap();
+    for name in ["bin", "lib", "lib64"] {
+        files.link(name, &format!("usr/{name}")).unwrap();
+    }
+    let control = "Package: base-files\nVersion: 13.8\nArchitecture: amd64\n".to_owned();
+    let mut packages = packages();
+    packages[0] = Package::new(control, "sha256:ab".to_owned(), files).unwrap();
+    let layer = debian::layer(&packages, &release()).unwrap();
+    assert_eq!(layer.find("lib/x86_64-linux-gnu/made-up"), Some(&b"library"[..]));
+    assert_eq!(layer.entries["lib64"].content, Content::Link("usr/lib64".to_owned()));
+    assert!(!layer.entries.contains_key("bin"));
+}
+
+#[test]
+fn an_image_is_made_where_programs_are_linked_for_its_release_or_an_older_one() {
+    let why = |os_release: &str| {
+        let images = Release::of("ARG DEBIAN=13\nARG DEBIAN_NAME=trixie\n").unwrap();
+        unfit(Release::of_machine(os_release).as_ref(), &images)
+    };
+    let debian = |number: &str| {
+        why(&format!(
+            "NAME=\"Debian GNU/Linux\"\nVERSION_ID={number}\nVERSION_CODENAME=x\nID=debian\n"
+        ))
+    };
+    for number in ["\"9\"", "\"12\"", "\"13\"", "13"] {
+        assert_eq!(debian(number), None, "{number}");
+    }
+    for number in ["\"14\"", "\"100\""] {
+        assert_eq!(debian(number), Some(NEWER_DEBIAN), "{number}");
+    }
+    let not_released = "ID=debian\nVERSION_CODENAME=forky\n";
+    let other = "ID=ubuntu\nID_LIKE=debian\nVERSION_ID=\"12\"\nVERSION_CODENAME=x\n";
+    for os_release in [not_released, other, ""] {
+        assert_eq!(why(os_release), Some(NO_DEBIAN), "{os_release}");
+    }
+}
+
+#[test]
+fn packages_of_a_machine_are_of_the_release_that_it_runs() {
+    let bookworm = "VERSION_ID=\"12\"\nVERSION_CODENAME=bookworm\nID=debian\n";
+    let release = Release { number: 12, name: "bookworm".to_owned() };
+    assert_eq!(Release::of_machine(bookworm), Some(release));
+}
+
+#[test]
 fn packages_that_are_missing_or_of_another_release_or_without_a_copyright_are_errors() {
     let changed = |change: fn(&mut Vec<Package>)| {
         let mut packages = packages();
