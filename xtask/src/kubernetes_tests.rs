@@ -20,8 +20,13 @@ const TESTS: (&str, &str) = ("e2e.test", "k8s.io/kubernetes/test/e2e");
 const AGNHOST: (&str, &str) = ("agnhost", "k8s.io/kubernetes/test/images/agnhost");
 
 /// Packages of Debian with the other programs that tests run in that image. `nc` is OpenBSD's, which
-/// knows `-v`, and the shell is dash: busybox' own would prefer busybox' programs.
-const PACKAGES: [&str; 5] = ["busybox-static", "curl", "dash", "netcat-openbsd", "wget"];
+/// knows `-v`, and the shell is dash: busybox' own would prefer busybox' programs. The links of
+/// `/bin` and `/lib` are in base-files.
+///
+/// They are of the release that all images have, and so is their glibc: what an image holds does not
+/// depend on the machine. agnhost itself needs no library.
+const PACKAGES: [&str; 6] =
+    ["base-files", "busybox-static", "curl", "dash", "netcat-openbsd", "wget"];
 /// Programs that are busybox.
 const BUSYBOX: [&str; 6] = ["cat", "hostname", "ls", "nslookup", "seq", "sleep"];
 
@@ -30,7 +35,8 @@ const BUSYBOX: [&str; 6] = ["cat", "hostname", "ls", "nslookup", "seq", "sleep"]
 pub(crate) fn prepare() -> anyhow::Result<PathBuf> {
     let control_plane = assets::directory_of(Release::Current)
         .context("no place for the binaries: set KUBEBUILDER_ASSETS, XDG_CACHE_HOME or HOME")?;
-    let folder = control_plane.join("end-to-end-tests");
+    let debian = image::release_of_images()?.number;
+    let folder = control_plane.join(format!("end-to-end-tests-debian-{debian}"));
     std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
     let started = Instant::now();
     let module = root()?.join(MODULE);

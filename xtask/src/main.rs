@@ -126,7 +126,10 @@ fn run(task: Task) -> anyhow::Result<()> {
     match task {
         Task::ControlPlane => {
             control_plane::build_all()?;
-            if control_plane::go_is_there() && machine::unfit().is_none() {
+            if control_plane::go_is_there()
+                && machine::unfit().is_none()
+                && image::missing()?.is_none()
+            {
                 nodes::prepare()?;
                 kubernetes_tests::prepare()?;
             }

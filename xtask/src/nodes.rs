@@ -2,6 +2,7 @@
 //! modules, and what containers are made with from Debian.
 //!
 //! Nothing is installed: programs of Debian lie beside the others, with the libraries they need.
+//! They run on this machine, so they are of its release of Debian, not of the images'.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -32,8 +33,8 @@ const PROGRAMS: [(&str, &str, &str); 7] = [
     ("ctr", "containerd", "github.com/containerd/containerd/v2/cmd/ctr"),
 ];
 
-/// Packages of Debian: network plug-ins, and two programs with the libraries that a small system
-/// may lack.
+/// Packages of Debian, by names that 12 and 13 have: network plug-ins, and two programs with the
+/// libraries that a small system may lack.
 const PACKAGES: [&str; 14] = [
     "containernetworking-plugins",
     "runc",
@@ -55,7 +56,7 @@ const PACKAGES: [&str; 14] = [
 const WITH_LIBRARIES: [(&str, &str); 2] = [("runc", "usr/sbin/runc"), ("nft", "usr/sbin/nft")];
 
 /// Builds and downloads what is missing, and returns the folder: programs in `bin`, network
-/// plug-ins in `debian/usr/lib/cni`, Debian's packages in `debs`.
+/// plug-ins in `debian/usr/lib/cni`, the packages of images in `debs`.
 pub(crate) fn prepare() -> anyhow::Result<PathBuf> {
     let folder = folder()?;
     let bin = folder.join("bin");
@@ -84,7 +85,7 @@ pub(crate) fn prepare() -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-/// A folder for exactly these versions, beside the control plane's.
+/// A folder for exactly these versions and releases of Debian, beside the control plane's.
 fn folder() -> anyhow::Result<PathBuf> {
     let control_plane = assets::directory_of(Release::Current)
         .context("no place for the binaries: set KUBEBUILDER_ASSETS, XDG_CACHE_HOME or HOME")?;
@@ -92,7 +93,10 @@ fn folder() -> anyhow::Result<PathBuf> {
     let module =
         std::fs::read_to_string(&module).with_context(|| format!("read {}", module.display()))?;
     let version = assets::required_version(&module, "github.com/containerd/containerd/v2");
-    Ok(control_plane.join(format!("nodes-containerd-{version}")))
+    let machine = image::release_of_machine()?.number;
+    let images = image::release_of_images()?.number;
+    let name = format!("nodes-containerd-{version}-debian-{machine}-images-{images}");
+    Ok(control_plane.join(name))
 }
 
 /// Downloads and unpacks Debian's packages.
@@ -100,7 +104,7 @@ fn debian(folder: &Path, bin: &Path) -> anyhow::Result<()> {
     let unpacked = folder.join("debian");
     if !unpacked.is_dir() {
         let debs = tempfile::tempdir().context("make a temporary folder")?;
-        image::download(debs.path(), &PACKAGES)?;
+        image::download_for_machine(debs.path(), &PACKAGES)?;
         let made = |output: &Path| {
             for file in std::fs::read_dir(debs.path())? {
                 let mut dpkg = Command::new("dpkg-deb");

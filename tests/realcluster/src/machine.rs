@@ -12,9 +12,10 @@ pub(crate) const REASONS: [&str; 5] = [
     OTHER_SYSTEM,
 ];
 
-/// The reason that [`unfit`] does not see: images hold libraries of one release of Debian, and
-/// programs that were built on it. `xtask` tells it with an empty name of the folder of programs.
-pub(crate) const OTHER_SYSTEM: &str = "a real cluster needs the images' release of Debian";
+/// The reason that [`unfit`] does not see: images hold programs that were built on the machine, and
+/// libraries of one release of Debian. `xtask` tells it with an empty name of the folder of programs.
+pub(crate) const OTHER_SYSTEM: &str =
+    "a real cluster needs Debian, and no newer release of it than the images'";
 
 /// Returns why there can be no real cluster here; one of [`REASONS`].
 pub(crate) fn unfit() -> Option<&'static str> {

@@ -15,15 +15,21 @@ use crate::process;
 
 /// Packages, and the files and folders of each that are in the image, beside its copyright.
 ///
-/// Left out of libc6 are conversions between character sets, which nothing here asks for.
+/// Left out of libc6 are [`CONVERSIONS`], which nothing here asks for.
 const PACKAGES: [(&str, &[&str]); 5] = [
-    ("base-files", &["etc/debian_version", "usr/lib/os-release", "usr/share/common-licenses"]),
+    (
+        "base-files",
+        &["etc/debian_version", "lib", "lib64", "usr/lib/os-release", "usr/share/common-licenses"],
+    ),
     ("ca-certificates", &[]),
     // The notices of libgcc.
-    ("gcc-12-base", &[]),
-    ("libc6", &["etc/ld.so.conf.d", "lib", "lib64"]),
-    ("libgcc-s1", &["lib", "usr/share/doc/libgcc-s1"]),
+    ("gcc-14-base", &[]),
+    ("libc6", &["etc/ld.so.conf.d", "usr/lib", "usr/lib64"]),
+    ("libgcc-s1", &["usr/lib", "usr/share/doc/libgcc-s1"]),
 ];
+
+/// The folder of conversions between character sets, in libc6.
+const CONVERSIONS: &str = "gconv";
 
 /// Where the certificates are in their package.
 const CERTIFICATES: &str = "usr/share/ca-certificates/";
@@ -35,8 +41,8 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// A release of Debian.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Release {
-    pub(super) number: String,
+pub(crate) struct Release {
+    pub(crate) number: u32,
     pub(super) name: String,
 }
 
@@ -50,7 +56,29 @@ impl Release {
                 .map(str::to_owned)
                 .with_context(|| format!("images/Dockerfile has no `ARG {name}=`"))
         };
-        Ok(Self { number: argument("DEBIAN")?, name: argument("DEBIAN_NAME")? })
+        let number = argument("DEBIAN")?;
+        let number = number.parse().with_context(|| {
+            format!("`{number}` of images/Dockerfile is no number of a release of Debian")
+        })?;
+        Ok(Self { number, name: argument("DEBIAN_NAME")? })
+    }
+
+    /// Reads what a machine runs from its `/etc/os-release`. There is none on another system, and
+    /// none before a release is out, when it has no number.
+    pub(super) fn of_machine(os_release: &str) -> Option<Self> {
+        let field = |name: &str| {
+            let mut lines = os_release.lines();
+            lines
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
+                .map(|value| value.trim_matches('"').to_owned())
+        };
+        if field("ID")? != "debian" {
+            return None;
+        }
+        Some(Self {
+            number: field("VERSION_ID")?.parse().ok()?,
+            name: field("VERSION_CODENAME")?,
+        })
     }
 }
 
@@ -323,6 +351,7 @@ pub(super) fn layer(packages: &[Package], release: &Release) -> anyhow::Result<L
                 || kept.iter().any(|kept| {
                     path.strip_prefix(kept)
                         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+                        && !path.split('/').any(|part| part == CONVERSIONS)
                 })
         };
         for (path, entry) in package
@@ -342,7 +371,7 @@ pub(super) fn layer(packages: &[Package], release: &Release) -> anyhow::Result<L
         match name {
             "ca-certificates" => layer.file(CA_BUNDLE, 0o644, bundle(&package.files)?)?,
             "base-files" => anyhow::ensure!(
-                package.version.split('.').next() == Some(&release.number),
+                package.version.split('.').next() == Some(&release.number.to_string()),
                 "{} is not of Debian {}",
                 package.label(),
                 release.number

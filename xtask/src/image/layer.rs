@@ -68,29 +68,36 @@ impl Layer {
         Ok(())
     }
 
-    /// Returns the file at a path, through links.
+    /// Returns the file at a path, through links to files and folders.
     pub(super) fn find(&self, path: &str) -> Option<&[u8]> {
-        let mut path = path.trim_start_matches('/').to_owned();
+        let mut left: Vec<&str> = path.rsplit('/').collect();
+        let mut at: Vec<&str> = Vec::new();
         // More links than anybody has in a row are a circle.
-        for _ in 0..8 {
-            let target = match &self.entries.get(&path)?.content {
-                Content::Folder => return None,
-                Content::File(bytes) => return Some(bytes),
-                Content::Link(target) => target,
-            };
-            let mut parts: Vec<_> = match target.strip_prefix('/') {
-                Some(_) => Vec::new(),
-                None => path.split('/').collect(),
-            };
-            parts.pop();
-            for part in target.split('/').filter(|part| !part.is_empty()) {
-                if part == ".." {
-                    parts.pop();
-                } else {
-                    parts.push(part);
+        let mut links_left = 8;
+        while let Some(part) = left.pop() {
+            match part {
+                "" | "." => continue,
+                ".." => {
+                    at.pop();
+                    continue;
+                }
+                _ => at.push(part),
+            }
+            match &self.entries.get(&at.join("/"))?.content {
+                Content::Folder => {}
+                Content::File(bytes) => return left.is_empty().then_some(bytes),
+                Content::Link(target) => {
+                    links_left -= 1;
+                    if links_left == 0 {
+                        return None;
+                    }
+                    at.pop();
+                    if target.starts_with('/') {
+                        at.clear();
+                    }
+                    left.extend(target.rsplit('/'));
                 }
             }
-            path = parts.join("/");
         }
         None
     }

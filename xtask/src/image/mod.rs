@@ -193,8 +193,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let provider = arguments.provider;
     let cryptography = arguments.cryptography();
     let architecture = arguments.arch.map_or_else(Architecture::host, Ok)?;
-    let dockerfile = read(&root()?.join("images/Dockerfile"))?;
-    let release = Release::of(&String::from_utf8_lossy(&dockerfile))?;
+    let release = release_of_images()?;
     let origin = Origin::find(arguments.source.clone())?;
     let binary = match &arguments.binary {
         Some(path) => path.clone(),
@@ -242,20 +241,28 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// Says why this machine cannot make an image of a program that it built: the glibc that it links
-/// against has to be that of the image.
+/// Says why this machine cannot make an image of a program that it built.
 pub(crate) fn missing() -> anyhow::Result<Option<&'static str>> {
-    let dockerfile = std::fs::read_to_string(root()?.join("images/Dockerfile"))
-        .context("read images/Dockerfile")?;
-    let number = Release::of(&dockerfile)?.number;
-    let system = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
-    let is = |field: &str| system.lines().any(|line| line == field);
-    let fits = is("ID=debian") && is(&format!("VERSION_ID=\"{number}\""));
-    Ok((!fits).then_some(OTHER_SYSTEM))
+    let machine = std::fs::read_to_string(OS_RELEASE).unwrap_or_default();
+    Ok(unfit(Release::of_machine(&machine).as_ref(), &release_of_images()?))
+}
+
+/// The same for a machine with this release. A program runs with the glibc that it was linked with,
+/// and with newer ones.
+fn unfit(machine: Option<&Release>, images: &Release) -> Option<&'static str> {
+    match machine {
+        None => Some(NO_DEBIAN),
+        Some(machine) if machine.number > images.number => Some(NEWER_DEBIAN),
+        Some(_) => None,
+    }
 }
 
 /// What [`missing`] says.
-pub(crate) const OTHER_SYSTEM: &str = "the machine does not run the images' release of Debian";
+pub(crate) const NO_DEBIAN: &str = "the machine does not run a release of Debian";
+pub(crate) const NEWER_DEBIAN: &str = "the machine's release of Debian is newer than the images'";
+
+/// Where a machine says what it runs.
+const OS_RELEASE: &str = "/etc/os-release";
 
 /// Makes an image of the mock provider's program, and runs it.
 pub(crate) fn make_and_try(program: PathBuf) -> anyhow::Result<()> {
@@ -271,12 +278,12 @@ pub(crate) fn make_and_try(program: PathBuf) -> anyhow::Result<()> {
     })
 }
 
-/// Downloads packages of the images' release of Debian, for this machine.
-pub(crate) fn download(folder: &Path, names: &[&str]) -> anyhow::Result<()> {
-    debian::download(folder, names, &release_of_images()?, Architecture::host()?)
+/// Downloads packages of this machine's release of Debian, whose programs run on it.
+pub(crate) fn download_for_machine(folder: &Path, names: &[&str]) -> anyhow::Result<()> {
+    debian::download(folder, names, &release_of_machine()?, Architecture::host()?)
 }
 
-/// Downloads such packages with all that they depend on.
+/// Downloads packages of the images' release of Debian with all that they depend on.
 pub(crate) fn download_with_dependencies(folder: &Path, names: &[&str]) -> anyhow::Result<()> {
     debian::download_with_dependencies(folder, names, &release_of_images()?, Architecture::host()?)
 }
@@ -286,10 +293,16 @@ pub(crate) fn download_base(folder: &Path) -> anyhow::Result<()> {
     debian::packages(folder, &release_of_images()?, Architecture::host()?).map(drop)
 }
 
-/// The release of Debian that images are built on.
-fn release_of_images() -> anyhow::Result<Release> {
+/// The release of Debian that images are based on.
+pub(crate) fn release_of_images() -> anyhow::Result<Release> {
     let dockerfile = read(&root()?.join("images/Dockerfile"))?;
     Release::of(&String::from_utf8_lossy(&dockerfile))
+}
+
+/// The release of Debian that this machine runs.
+pub(crate) fn release_of_machine() -> anyhow::Result<Release> {
+    let machine = read(Path::new(OS_RELEASE))?;
+    Release::of_machine(&String::from_utf8_lossy(&machine)).context(NO_DEBIAN)
 }
 
 /// Returns the name of the folder that has this machine's libraries.

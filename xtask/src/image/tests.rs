@@ -73,19 +73,19 @@ fn packages() -> Vec<Package> {
                 ("usr/share/doc/ca-certificates/copyright", "free"),
             ],
         ),
-        package("gcc-12-base", "12", &[("usr/share/doc/gcc-12-base/copyright", "free")]),
+        package("gcc-14-base", "14", &[("usr/share/doc/gcc-14-base/copyright", "free")]),
         package(
             "libc6",
-            "2.36-9+deb12u1",
+            "2.41-12+deb13u1",
             &[
-                ("lib/x86_64-linux-gnu/made-up", "library"),
+                ("usr/lib/x86_64-linux-gnu/made-up", "library"),
                 ("library", "left out"),
                 ("usr/lib/x86_64-linux-gnu/gconv/X.so", "left out"),
                 ("usr/share/doc/libc6/changelog.gz", "left out"),
                 ("usr/share/doc/libc6/copyright", "free"),
             ],
         ),
-        package("libgcc-s1", "12", &[]),
+        package("libgcc-s1", "14", &[]),
     ]
 }
 
@@ -292,14 +292,14 @@ fn the_lower_layer_has_what_it_keeps_of_each_package() {
     };
     assert_eq!(text(debian::CA_BUNDLE).as_deref(), Some("A\nB\n"));
     assert_eq!(text("etc/os-release").as_deref(), Some("ID=debian"));
-    assert_eq!(text("lib/x86_64-linux-gnu/made-up").as_deref(), Some("library"));
+    assert_eq!(text("usr/lib/x86_64-linux-gnu/made-up").as_deref(), Some("library"));
     assert_eq!(text("usr/share/common-licenses/GPL-3").as_deref(), Some("free"));
     assert!(
         text("etc/passwd")
             .unwrap()
             .contains("\nnonroot:x:65532:65532:")
     );
-    for name in ["base-files", "ca-certificates", "gcc-12-base", "libc6"] {
+    for name in ["base-files", "ca-certificates", "gcc-14-base", "libc6"] {
         assert!(text(&format!("usr/share/doc/{name}/copyright")).is_some(), "{name}");
         let status = text(&format!("var/lib/dpkg/status.d/{name}")).unwrap();
         assert!(status.starts_with(&format!("Package: {name}\nVersion: ")), "{status}");
@@ -307,6 +307,55 @@ fn the_lower_layer_has_what_it_keeps_of_each_package() {
     assert!(text("var/lib/dpkg/status.d/libgcc-s1").is_some());
     let is_left_out = |entry: &Entry| entry.content == Content::File(b"left out".into());
     assert!(!layer.entries.values().any(is_left_out), "{:?}", layer.entries.keys());
+}
+
+#[test]
+fn the_links_of_base_files_lead_to_libraries() {
+    let mut files = Layer::default();
+    files
+        .file("usr/share/doc/base-files/copyright", 0o644, "free")
+        .unwrap();
+    for name in ["bin", "lib", "lib64"] {
+        files.link(name, &format!("usr/{name}")).unwrap();
+    }
+    let control = "Package: base-files\nVersion: 13.8\nArchitecture: amd64\n".to_owned();
+    let mut packages = packages();
+    packages[0] = Package::new(control, "sha256:ab".to_owned(), files).unwrap();
+    let layer = debian::layer(&packages, &release()).unwrap();
+    assert_eq!(layer.find("lib/x86_64-linux-gnu/made-up"), Some(&b"library"[..]));
+    assert_eq!(layer.entries["lib64"].content, Content::Link("usr/lib64".to_owned()));
+    assert!(!layer.entries.contains_key("bin"));
+}
+
+#[test]
+fn an_image_is_made_where_programs_are_linked_for_its_release_or_an_older_one() {
+    let why = |os_release: &str| {
+        let images = Release::of("ARG DEBIAN=13\nARG DEBIAN_NAME=trixie\n").unwrap();
+        unfit(Release::of_machine(os_release).as_ref(), &images)
+    };
+    let debian = |number: &str| {
+        why(&format!(
+            "NAME=\"Debian GNU/Linux\"\nVERSION_ID={number}\nVERSION_CODENAME=x\nID=debian\n"
+        ))
+    };
+    for number in ["\"9\"", "\"12\"", "\"13\"", "13"] {
+        assert_eq!(debian(number), None, "{number}");
+    }
+    for number in ["\"14\"", "\"100\""] {
+        assert_eq!(debian(number), Some(NEWER_DEBIAN), "{number}");
+    }
+    let not_released = "ID=debian\nVERSION_CODENAME=forky\n";
+    let other = "ID=ubuntu\nID_LIKE=debian\nVERSION_ID=\"12\"\nVERSION_CODENAME=x\n";
+    for os_release in [not_released, other, ""] {
+        assert_eq!(why(os_release), Some(NO_DEBIAN), "{os_release}");
+    }
+}
+
+#[test]
+fn packages_of_a_machine_are_of_the_release_that_it_runs() {
+    let bookworm = "VERSION_ID=\"12\"\nVERSION_CODENAME=bookworm\nID=debian\n";
+    let release = Release { number: 12, name: "bookworm".to_owned() };
+    assert_eq!(Release::of_machine(bookworm), Some(release));
 }
 
 #[test]
@@ -322,10 +371,10 @@ fn packages_that_are_missing_or_of_another_release_or_without_a_copyright_are_er
     let older = changed(|all| {
         all[0] = package("base-files", "11.1", &[("usr/share/doc/base-files/copyright", "free")]);
     });
-    assert_eq!(older, "base-files 11.1 is not of Debian 12");
+    assert_eq!(older, "base-files 11.1 is not of Debian 13");
     assert_eq!(
-        changed(|all| all[2] = package("gcc-12-base", "12", &[])),
-        "gcc-12-base has no copyright"
+        changed(|all| all[2] = package("gcc-14-base", "14", &[])),
+        "gcc-14-base has no copyright"
     );
     let without = changed(|all| {
         all[1] =
@@ -337,10 +386,10 @@ fn packages_that_are_missing_or_of_another_release_or_without_a_copyright_are_er
 #[test]
 fn a_package_is_named_in_the_bill_of_materials() {
     let component = packages()[3].component(&release());
-    let purl = "pkg:deb/debian/libc6@2.36-9%2Bdeb12u1?arch=amd64&distro=debian-12";
+    let purl = "pkg:deb/debian/libc6@2.41-12%2Bdeb13u1?arch=amd64&distro=debian-13";
     assert_eq!(
         (&component["purl"], &component["version"]),
-        (&purl.into(), &"2.36-9+deb12u1".into())
+        (&purl.into(), &"2.41-12+deb13u1".into())
     );
     assert_eq!(component["hashes"][0]["content"], "ab");
 }
@@ -372,7 +421,10 @@ fn files_are_found_through_links_and_nothing_is_there_twice() {
     layer.link("lib64/x.so", "/lib/a/x.so.1").unwrap();
     layer.link("lib/a/x.so", "../../lib64/x.so").unwrap();
     layer.link("lib/a/circle", "circle").unwrap();
-    assert_eq!(layer.find("/lib/a/x.so"), Some(&b"x"[..]));
+    layer.link("b", "lib/a").unwrap();
+    for path in ["/lib/a/x.so", "b/x.so"] {
+        assert_eq!(layer.find(path), Some(&b"x"[..]), "{path}");
+    }
     for nothing in ["lib", "lib/a/circle", "lib/b"] {
         assert_eq!(layer.find(nothing), None, "{nothing}");
     }

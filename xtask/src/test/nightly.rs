@@ -24,10 +24,11 @@ const RELEASES: &str = "release";
 const MOCK: &str = "release/ccm-mock";
 
 /// Reasons for which advisories and the image may go unchecked: neither can be had everywhere.
-pub(super) const OPTIONAL: [&str; 3] = [
+pub(super) const OPTIONAL: [&str; 4] = [
     "cargo-deny is not installed",
     "the database of advisories cannot be fetched",
-    image::OTHER_SYSTEM,
+    image::NO_DEBIAN,
+    image::NEWER_DEBIAN,
 ];
 
 /// Runs the long cases, those of the real API server on the older Kubernetes, properties with other
