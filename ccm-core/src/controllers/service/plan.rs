@@ -23,8 +23,9 @@ use crate::{
 /// even if its resource version is lower than that of the write, because etcd may have been
 /// restored from a backup.
 const WATCH_CONFIRM_TIMEOUT: Duration = Duration::from_secs(60);
-/// The delay before other backends are tried after an update of backends was rejected or is not
-/// finished. A node that joined must not delay the removal of another node for minutes.
+/// The delay before other backends are tried after an update of backends was rejected, or while the
+/// cloud is working on a change. A node that joined must not delay the removal of another node for
+/// minutes.
 const BACKEND_RETRY_DELAY: Duration = Duration::from_secs(30);
 /// The minimum interval between two restores of what another client changed on a Service. If two
 /// controllers both consider the Service theirs, they must not overwrite each other continuously.

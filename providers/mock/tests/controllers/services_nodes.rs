@@ -564,6 +564,26 @@ async fn nodes_are_followed_while_a_change_fails_again_and_again() {
     assert_eq!(world.balancers("web")[0].ports.len(), 1);
 }
 
+/// A change that the provider works on for long, as when two load balancers serve until old clients
+/// are gone: nodes are followed meanwhile.
+#[tokio::test(start_paused = true)]
+async fn nodes_are_followed_while_a_change_is_pending() {
+    let (world, provider, _ccm) = web_on_two_nodes().await;
+    provider.answer(|call| {
+        (call.verb == "ensure" && call.nodes.contains(&"b".to_owned()))
+            .then(|| ScriptedResult::Pending(secs(600)))
+    });
+    world
+        .patch_service("web", json!({"spec": {"ports": [{"port": 443}]}}))
+        .await;
+    tokio::time::sleep(secs(5)).await;
+    world.delete_node("b").await;
+    world.have_nodes(["c"]).await;
+    let followed = || world.nodes_behind("web") == ["a", "c"];
+    let took = world.until("nodes are followed", secs(700), followed).await;
+    assert!(took <= secs(45), "{took:?}");
+}
+
 /// A comparison that fails has nothing to do with nodes that leave.
 #[tokio::test(start_paused = true)]
 async fn a_comparison_that_fails_holds_back_no_node() {

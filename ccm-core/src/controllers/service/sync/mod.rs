@@ -91,6 +91,9 @@ enum DeferralScope {
     AllBackends,
     /// Only those of this sync, because it may succeed with other backends.
     TheseBackends,
+    /// Only those of this sync: the cloud is working on it, perhaps for hours, and the load balancer
+    /// may serve meanwhile.
+    Pending,
 }
 
 impl ServiceController {
@@ -321,7 +324,7 @@ impl ServiceController {
         sync.state.pending_since.get_or_insert(now);
         let until = now + after.clamp(*PENDING_DELAY.start(), *PENDING_DELAY.end());
         self.record_pending(sync, until, reason);
-        sync.defer(now, until, DeferralScope::TheseBackends);
+        sync.defer(now, until, DeferralScope::Pending);
         self.metrics.count(sync.kind, ServiceOutcome::Pending);
         sync.reconcile_outcome = Reconciled::Pending;
         SyncResult::RequeueAt { at: Some(until), resets_failures: true }
@@ -370,10 +373,10 @@ impl ServiceSync {
     /// time.
     fn defer(&mut self, now: Duration, until: Duration, scope: DeferralScope) {
         let may_retry_other_backends = match self.kind {
-            SyncKind::UpdateBackends => scope == DeferralScope::TheseBackends,
+            SyncKind::UpdateBackends => scope != DeferralScope::AllBackends,
             SyncKind::CheckDrift | SyncKind::PublishStatus => true,
             // While `ensure` fails, the backends are updated separately.
-            SyncKind::Ensure => self.keeps_serving_old_spec,
+            SyncKind::Ensure => self.keeps_serving_old_spec || scope == DeferralScope::Pending,
             SyncKind::Delete | SyncKind::Reject => false,
         };
         let mut backends = None;
