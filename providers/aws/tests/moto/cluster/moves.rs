@@ -1,5 +1,7 @@
 //! Services that move from a classic to a Network Load Balancer, and back.
 
+use std::time::Duration;
+
 use anyhow::ensure;
 use ccm_aws::api::classic::{ClassicLoadBalancer, DescribeClassic};
 use serde_json::{Value, json};
@@ -9,6 +11,9 @@ use super::fixture::{ClusterFixture, full, service};
 const FLAGS: [&str; 1] = ["--controllers=service"];
 /// Long enough ago for any drain time of these cases.
 const LONG_AGO: &str = "2020-01-01T00:00:00Z";
+
+/// Twice the time after which nodes are followed while a Service is pending.
+const NODES_WHILE_PENDING: Duration = Duration::from_secs(60);
 
 /// One Service moves, another one goes back after the switch. Both load balancers follow the nodes
 /// meanwhile, the one that is not wanted any more goes with its group, and nothing is left in the end.
@@ -43,7 +48,7 @@ pub(crate) async fn a_service_moves_and_another_goes_back(
     // Both kinds follow the nodes.
     stage.nodes(1).await?;
     stage
-        .settles("targets follow", |world| {
+        .settles_within(NODES_WHILE_PENDING, "targets follow", |world| {
             world.has(&[
                 "default/web:80: target node-1 30080",
                 "default/back:81: target node-1 30081",
@@ -73,12 +78,16 @@ pub(crate) async fn a_service_moves_and_another_goes_back(
         .map_err(anyhow::Error::msg)?;
     ensure!(classics(stage).await?.len() == 2, "a classic load balancer went too early");
 
-    // Their times are set back, instead of a wait.
+    // Another process goes on. The times are set back, instead of a wait.
+    stage.stop().await?;
     for (name, word) in [("web", "switched"), ("back", "returned")] {
         let state = format!("{word} {LONG_AGO}");
         stage
             .annotate(name, &[("move-state", json!(state))])
             .await?;
+    }
+    stage.start(&FLAGS).await?;
+    for name in names {
         stage.event(name, "LoadBalancerMoved", &[]).await?;
     }
     let left = classics(stage).await?;
