@@ -261,20 +261,28 @@ impl LoadBalancerReconciler {
         mut observed: ObservedState,
         state: &mut LoadBalancerSyncState,
     ) -> Result<ObservedState, CloudError> {
-        if observed.is_complete() {
-            return Ok(observed);
-        }
-        let result = self
-            .observer
-            .read_missing(op, &desired.owner, &mut observed)
-            .await;
-        match result {
+        match self.read_details(op, desired, &mut observed).await {
             Ok(()) => Ok(observed),
             Err(error) => {
                 state.observed = Some(observed);
                 Err(error)
             }
         }
+    }
+
+    /// Reads the parts that an observed state lacks and a plan needs.
+    pub(super) async fn read_details(
+        &self,
+        op: &Op,
+        desired: &DesiredLoadBalancer,
+        observed: &mut ObservedState,
+    ) -> Result<(), CloudError> {
+        if !observed.is_complete() {
+            self.observer
+                .read_missing(op, &desired.owner, observed)
+                .await?;
+        }
+        self.observer.read_capacity(op, desired, observed).await
     }
 
     /// Adds the tags and security groups that must be removed to a newly read state. They are not
@@ -314,9 +322,14 @@ impl LoadBalancerReconciler {
     ) -> Result<ObservedState, CloudError> {
         let names = load_balancer_names(input);
         let observer = self.observer.with_response_cache(&state.responses);
-        let result = observer
-            .observe(op, &load_balancer_query(input, &names, state), read_scope)
-            .await;
+        let query = load_balancer_query(input, &names, state);
+        let mut result = observer.observe(op, &query, read_scope).await;
+        if read_scope == ReadScope::Full
+            && let Ok(observed) = &mut result
+            && let Err(error) = observer.read_capacity(op, input.desired, observed).await
+        {
+            result = Err(error);
+        }
         let observed = state.responses.finish(result)?;
         state.read_at = Some(Instant::now());
         Ok(observed)
@@ -399,6 +412,7 @@ impl LoadBalancerReconciler {
             let result = applier.apply(&actions).await;
             let other_pending = applier.deferred;
             let target_group_full = applier.target_group_full;
+            let rejected_capacity = applier.rejected_capacity;
             observed = working_state.observed;
 
             match result {
@@ -421,7 +435,7 @@ impl LoadBalancerReconciler {
                     observed.rules_digest = Some(plan_input.rules_digest);
                     state.observed = Some(observed);
                     self.report_unmanaged_groups(op, desired, resolved_targets, state);
-                    if let Some(error) = target_group_full {
+                    if let Some(error) = target_group_full.or(rejected_capacity) {
                         return Err(error);
                     }
                     if other_pending.is_empty() {
@@ -479,6 +493,7 @@ impl LoadBalancerReconciler {
             working_state,
             deferred: Vec::new(),
             target_group_full: None,
+            rejected_capacity: None,
         }
     }
 
@@ -622,9 +637,7 @@ impl LoadBalancerReconciler {
         if op.may_write().is_ok() {
             return Ok(());
         }
-        self.observer
-            .read_missing(op, &desired.owner, observed)
-            .await
+        self.read_details(op, desired, observed).await
     }
 
     /// Plans the security group rules of an existing load balancer.

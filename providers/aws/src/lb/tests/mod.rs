@@ -2,6 +2,7 @@
 
 mod adopted;
 mod behaviour;
+mod capacity;
 mod classic;
 mod classic_doubt;
 mod classic_orphans;
@@ -20,4 +21,5 @@ mod properties;
 mod resume;
 mod retained;
 mod sleep_limits;
+mod source_nat;
 mod takeover;
