@@ -6,6 +6,7 @@ use ccm_core::{
     k8s::ServiceView,
     provider::{ErrorKind, Progress, ReadMode},
 };
+use tokio::time::Instant;
 
 use super::fixture::{Fixture, published, service, with};
 use crate::{
@@ -114,8 +115,10 @@ async fn capacity_is_reserved_once_the_load_balancer_is_active() {
     assert_eq!(rig.aws.listeners(&arn(&rig)).len(), 1);
     assert_eq!(rig.aws.calls(WRITE), 0);
     rig.aws.reset_calls();
+    let started = Instant::now();
     rig.settle(&web).await;
     assert_eq!((units(&rig), rig.aws.writes()), (3000, 1));
+    assert!(started.elapsed() <= Duration::from_secs(180), "{:?}", started.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
