@@ -1,6 +1,6 @@
 use super::*;
 use crate::api::{
-    AllocationId,
+    AllocationId, ListenerArn,
     elb::{
         AddElbTags, DeleteListener, DeleteLoadBalancer, DescribeCapacityReservation,
         DescribeElbTags, DescribeLoadBalancerAttributes, DescribeLoadBalancers, LoadBalancerState,
@@ -369,6 +369,19 @@ async fn tags_are_read_and_changed_for_twenty_objects_at_most() {
     assert_eq!(code(aws, AddElbTags { arns, tags: tags(&[("c", "3")]) }).await, "TooManyTags");
 }
 
+/// Creates a UDP listener with targets that have IPv6 addresses.
+async fn udp_listener(world: &FakeCluster, arn: &LoadBalancerArn) -> ListenerArn {
+    let group = CreateTargetGroup {
+        protocol: ElbProtocol::Udp,
+        ip_address_type: Some(IpAddressType::Ipv6),
+        ..target_group(&world.vpc, "udp")
+    };
+    let group = world.aws.ask(group).await.unwrap().arn;
+    let udp = ListenerSpec { protocol: ElbProtocol::Udp, ..spec(53, &group) };
+    let listener = CreateListener { load_balancer: arn.clone(), spec: udp, tags: tags(&[]) };
+    world.aws.ask(listener).await.unwrap().arn
+}
+
 #[tokio::test(start_paused = true)]
 async fn source_nat_has_one_prefix_in_each_subnet() {
     const CONFLICT: &str = "InvalidConfigurationRequest";
@@ -421,15 +434,7 @@ async fn source_nat_has_one_prefix_in_each_subnet() {
     assert_eq!(code(aws, set(Some(true), vec![mapping(&world.public[0])])).await, "ok");
     assert_eq!(shown(), [other.parse::<ipnet::Ipv6Net>().unwrap().to_string().into()], "kept");
     // With UDP it can be neither changed nor turned off.
-    let group = CreateTargetGroup {
-        protocol: ElbProtocol::Udp,
-        ip_address_type: Some(IpAddressType::Ipv6),
-        ..target_group(&world.vpc, "udp")
-    };
-    let group = aws.ask(group).await.unwrap().arn;
-    let udp = ListenerSpec { protocol: ElbProtocol::Udp, ..spec(53, &group) };
-    let listener = CreateListener { load_balancer: arn.clone(), spec: udp, tags: tags(&[]) };
-    let listener = aws.ask(listener).await.unwrap().arn;
+    let listener = udp_listener(&world, &arn).await;
     for (nat, mapping, expected) in [
         (Some(true), at(0, right), CONFLICT),
         (Some(true), at(0, "auto_assigned"), CONFLICT),

@@ -1,6 +1,7 @@
 //! Reads the observed state of a Service, with as few requests as possible.
 
 pub(in crate::lb) mod access_denied;
+mod capacity;
 pub(in crate::lb) mod listing;
 pub(super) mod observed;
 pub(super) mod vpc;
@@ -18,10 +19,10 @@ use crate::{
     api::{
         Action, AwsError, LoadBalancerArn, Tags, TargetGroupArn,
         elb::{
-            Attributes, DescribeCapacityReservation, DescribeListenerAttributes,
-            DescribeListenerCertificates, DescribeListeners, DescribeLoadBalancerAttributes,
-            DescribeLoadBalancers, DescribeTargetGroupAttributes, DescribeTargetGroups,
-            DescribeTargetHealth, ElbProtocol, LoadBalancer, TargetGroup, TargetHealth,
+            Attributes, DescribeListenerAttributes, DescribeListenerCertificates,
+            DescribeListeners, DescribeLoadBalancerAttributes, DescribeLoadBalancers,
+            DescribeTargetGroupAttributes, DescribeTargetGroups, DescribeTargetHealth, ElbProtocol,
+            LoadBalancer, TargetGroup, TargetHealth,
         },
     },
     client::{ResponseCache, reason},
@@ -510,29 +511,6 @@ impl Observer {
             }
         }
         self.read_missing_tags(op, owner, observed).await
-    }
-
-    /// Reads the reserved capacity, if the Service says anything about it and it is not known. For all
-    /// other Services it costs no request.
-    pub(in crate::lb) async fn read_capacity(
-        &self,
-        op: &Op,
-        desired: &DesiredLoadBalancer,
-        observed: &mut ObservedState,
-    ) -> Result<(), CloudError> {
-        let Some(load_balancer) = &mut observed.load_balancer else {
-            return Ok(());
-        };
-        if desired.capacity_units.is_none() || load_balancer.capacity_units.is_some() {
-            return Ok(());
-        }
-        let request = DescribeCapacityReservation { arn: load_balancer.resource.arn.clone() };
-        let action = Action::DescribeCapacityReservation;
-        load_balancer.capacity_units = self
-            .denials
-            .read(op, &desired.owner, action, self.scope.client.read(op, request))
-            .await?;
-        Ok(())
     }
 
     /// Reads the attributes and certificates that a listener lacks.

@@ -256,7 +256,9 @@ impl LoadBalancerReconciler {
                           NLBSecurityGroupMode=Managed";
             return Err(rejected(arn, reason));
         }
-        self.read_details(op, desired, &mut adopted).await?;
+        self.observer
+            .read_details(op, desired, &mut adopted)
+            .await?;
         Ok(adopted)
     }
 
@@ -278,7 +280,7 @@ impl LoadBalancerReconciler {
                 observed.target_groups.push(group);
             }
         }
-        self.read_details(op, desired, observed).await
+        self.observer.read_details(op, desired, observed).await
     }
 
     /// Claims the target groups and the managed security group that were let go of and are on a load

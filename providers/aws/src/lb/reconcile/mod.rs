@@ -261,28 +261,14 @@ impl LoadBalancerReconciler {
         mut observed: ObservedState,
         state: &mut LoadBalancerSyncState,
     ) -> Result<ObservedState, CloudError> {
-        match self.read_details(op, desired, &mut observed).await {
+        let result = self.observer.read_details(op, desired, &mut observed).await;
+        match result {
             Ok(()) => Ok(observed),
             Err(error) => {
                 state.observed = Some(observed);
                 Err(error)
             }
         }
-    }
-
-    /// Reads the parts that an observed state lacks and a plan needs.
-    pub(super) async fn read_details(
-        &self,
-        op: &Op,
-        desired: &DesiredLoadBalancer,
-        observed: &mut ObservedState,
-    ) -> Result<(), CloudError> {
-        if !observed.is_complete() {
-            self.observer
-                .read_missing(op, &desired.owner, observed)
-                .await?;
-        }
-        self.observer.read_capacity(op, desired, observed).await
     }
 
     /// Adds the tags and security groups that must be removed to a newly read state. They are not
@@ -637,7 +623,7 @@ impl LoadBalancerReconciler {
         if op.may_write().is_ok() {
             return Ok(());
         }
-        self.read_details(op, desired, observed).await
+        self.observer.read_details(op, desired, observed).await
     }
 
     /// Plans the security group rules of an existing load balancer.
