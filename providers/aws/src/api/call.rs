@@ -159,6 +159,7 @@ calls! {
 
     DescribeLoadBalancers = Elb "DescribeLoadBalancers" Read "describe_load_balancers" -> Page<LoadBalancer>,
     DescribeLoadBalancerAttributes = Elb "DescribeLoadBalancerAttributes" Read "describe_load_balancer_attributes" -> Attributes,
+    DescribeCapacityReservation = Elb "DescribeCapacityReservation" Read "describe_capacity_reservation" -> u32,
     DescribeTargetGroups = Elb "DescribeTargetGroups" Read "describe_target_groups" -> Page<TargetGroup>,
     DescribeTargetGroupAttributes = Elb "DescribeTargetGroupAttributes" Read "describe_target_group_attributes" -> Attributes,
     DescribeTargetHealth = Elb "DescribeTargetHealth" Read "describe_target_health" -> Vec<TargetHealth>,
@@ -169,6 +170,7 @@ calls! {
     CreateLoadBalancer = Elb "CreateLoadBalancer" Write "create_load_balancer" -> LoadBalancer,
     DeleteLoadBalancer = Elb "DeleteLoadBalancer" Write "delete_load_balancer" -> (),
     ModifyLoadBalancerAttributes = Elb "ModifyLoadBalancerAttributes" Write "modify_load_balancer_attributes" -> (),
+    ModifyCapacityReservation = Elb "ModifyCapacityReservation" Write "modify_capacity_reservation" -> (),
     SetSubnets = Elb "SetSubnets" Write "set_subnets" -> (),
     SetIpAddressType = Elb "SetIpAddressType" Write "set_ip_address_type" -> (),
     SetSecurityGroups = Elb "SetSecurityGroups" Write "set_security_groups" -> (),
@@ -236,6 +238,7 @@ pub(crate) fn object_of(call: &Call) -> String {
         Call::CreateLoadBalancer(c) => c.name.to_string(),
         Call::DeleteLoadBalancer(c) => c.arn.to_string(),
         Call::ModifyLoadBalancerAttributes(c) => c.arn.to_string(),
+        Call::ModifyCapacityReservation(c) => c.arn.to_string(),
         Call::SetSubnets(c) => c.arn.to_string(),
         Call::SetIpAddressType(c) => c.arn.to_string(),
         Call::SetSecurityGroups(c) => c.arn.to_string(),

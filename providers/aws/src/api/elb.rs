@@ -8,6 +8,7 @@ use std::{
     num::NonZeroU16,
 };
 
+use ipnet::Ipv6Net;
 use jiff::Timestamp;
 
 use super::{
@@ -178,6 +179,8 @@ pub struct LoadBalancerZone {
     pub private_ipv4: Vec<Box<str>>,
     /// IPv6 addresses there.
     pub ipv6: Vec<Box<str>>,
+    /// IPv6 prefixes for source NAT there.
+    pub source_nat_prefixes: Vec<Box<str>>,
 }
 
 /// Creates a network load balancer. Idempotent with identical settings; otherwise fails with
@@ -211,6 +214,31 @@ pub struct SubnetMapping {
     pub private_ipv4: Option<Ipv4Addr>,
     /// IPv6 address.
     pub ipv6: Option<Ipv6Addr>,
+    /// IPv6 prefix for source NAT.
+    pub source_nat_prefix: Option<SourceNatPrefix>,
+}
+
+/// The IPv6 prefix of a load balancer in a subnet, from which it takes source addresses for UDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SourceNatPrefix {
+    /// One that AWS chooses from the subnet's network.
+    AutoAssigned,
+    /// This one, which has 80 bits.
+    Network(Ipv6Net),
+}
+
+impl SourceNatPrefix {
+    /// AWS' spelling of [`AutoAssigned`](Self::AutoAssigned).
+    pub const AUTO_ASSIGNED: &'static str = "auto_assigned";
+}
+
+impl fmt::Display for SourceNatPrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AutoAssigned => f.write_str(Self::AUTO_ASSIGNED),
+            Self::Network(network) => network.fmt(f),
+        }
+    }
 }
 
 /// Sets the subnets of a load balancer.
@@ -264,6 +292,8 @@ by_arn! {
     /// Deletes a load balancer with its listeners. Succeeds if it does not exist
     /// (`OperationNotPermitted` with deletion protection).
     DeleteLoadBalancer(LoadBalancerArn),
+    /// Describes the capacity units that are reserved for a load balancer; 0 for none.
+    DescribeCapacityReservation(LoadBalancerArn),
     /// Describes the attributes of a target group.
     DescribeTargetGroupAttributes(TargetGroupArn),
     /// Describes the targets of a target group and their health.
@@ -299,6 +329,16 @@ set_attributes! {
     ModifyTargetGroupAttributes(TargetGroupArn),
     /// Sets attributes of a listener.
     ModifyListenerAttributes(ListenerArn),
+}
+
+/// Reserves capacity for a load balancer (`CapacityReservationPending` until AWS has carried out the
+/// previous request, `CapacityUnitsLimitExceeded`, `InsufficientCapacity`, …).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModifyCapacityReservation {
+    /// Load balancer to change.
+    pub arn: LoadBalancerArn,
+    /// Minimum number of capacity units; 0 ends the reservation.
+    pub capacity_units: u32,
 }
 
 /// Describes target groups: of a load balancer, by ARN or name (at most 20), or all of the region,

@@ -69,6 +69,7 @@ impl ErrorClass {
             | "DuplicateListener"
             | "OperationNotPermitted"
             | "IncorrectState"
+            | "CapacityReservationPending"
             | "InvalidState" => Self::Conflict,
             "LoadBalancerNotFound"
             | "TargetGroupNotFound"
@@ -110,6 +111,9 @@ impl ErrorClass {
             | "TooManyRegistrationsForTargetId"
             | "TooManyCertificates"
             | "TooManyTags"
+            | "CapacityUnitsLimitExceeded"
+            | "CapacityDecreaseRequestLimitExceeded"
+            | "InsufficientCapacity"
             | "TooManyUniqueTargetGroupsPerLoadBalancer"
             | "TargetGroupAssociationLimit"
             | "RulesPerSecurityGroupLimitExceeded"

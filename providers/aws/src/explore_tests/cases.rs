@@ -178,6 +178,18 @@ fn unmanaged(service: ServiceView) -> ServiceView {
     with(service, "manage-backend-security-group-rules", "false")
 }
 
+fn reserved(service: ServiceView, units: u32) -> ServiceView {
+    with(service, "minimum-load-balancer-capacity", &format!("CapacityUnits={units}"))
+}
+
+/// A dual-stack load balancer with these prefixes in two subnets.
+fn source_nat(service: ServiceView, prefixes: &str) -> ServiceView {
+    let service = with(service, "ip-address-type", "dualstack");
+    let service = with(service, "enable-prefix-for-ipv6-source-nat", "on");
+    let service = with(service, "subnets", "subnet-00000000000000001,subnet-00000000000000002");
+    with(service, "source-nat-ipv6-prefixes", prefixes)
+}
+
 fn internal(service: ServiceView) -> ServiceView {
     with(service, "scheme", "internal")
 }
@@ -190,6 +202,7 @@ pub(super) fn created() -> Vec<Case> {
         Case::create("create with the shared group", web(&[80, 443]))
             .settings(shared)
             .leaves(),
+        Case::create("create with reserved capacity", reserved(web(&[80]), 3000)).slow(),
         Case::create("create for pods", pods(web(&[80]))),
         Case::give_up("give up", web(&[80, 443])).settings(without_rules),
         Case::give_up("give up with groups", web(&[80, 443])).settings(managed),
@@ -243,6 +256,16 @@ pub(super) fn changed() -> Vec<Case> {
             .breaks(),
         Case::change("change protocol", two(), udp(two())).breaks(),
         Case::change("change subnets", two(), v4(two())),
+        Case::change(
+            "change reserved capacity",
+            reserved(two(), 4000),
+            reserved(web(&[443]), 3000),
+        ),
+        Case::change(
+            "change source NAT prefixes",
+            source_nat(web(&[80]), "auto_assigned,auto_assigned"),
+            source_nat(two(), "2001:db8:0:0:1::/80,2001:db8:0:1:1::/80"),
+        ),
         Case::change("change families", two(), with(two(), "ip-address-type", "dualstack")),
         Case::change("change ports beside others", two(), web(&[443]))
             .beside([service("api1", &[80])]),

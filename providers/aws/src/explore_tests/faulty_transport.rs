@@ -181,11 +181,12 @@ impl Transport for FaultyTransport {
 }
 
 /// What the provider can do without (`AccessDeniedCache`).
-const DETAILS: [Action; 7] = [
+const DETAILS: [Action; 8] = [
     Action::DescribeClassicAttributes,
     Action::DescribeClassicTags,
     Action::DescribeNetworkInterfaces,
     Action::DescribeLoadBalancerAttributes,
+    Action::DescribeCapacityReservation,
     Action::DescribeTargetGroupAttributes,
     Action::DescribeListenerAttributes,
     Action::DescribeListenerCertificates,
@@ -278,6 +279,8 @@ fn absence(call: &Call) -> Option<&'static str> {
         | Call::DescribeLoadBalancerAttributes(_)
         | Call::DescribeListeners(_)
         | Call::ModifyLoadBalancerAttributes(_)
+        | Call::DescribeCapacityReservation(_)
+        | Call::ModifyCapacityReservation(_)
         | Call::SetSubnets(_)
         | Call::SetIpAddressType(_)
         | Call::SetSecurityGroups(_)

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use ipnet::Ipv6Net;
 use tokio::time::Instant;
 
 use super::{
@@ -13,7 +14,10 @@ use super::{
 };
 use crate::api::{
     LoadBalancerArn, Page, SubnetId, VpcId,
-    elb::{self, IpAddressType, LoadBalancerState, LoadBalancerZone, Scheme, SubnetMapping},
+    elb::{
+        self, IpAddressType, LoadBalancerState, LoadBalancerZone, Scheme, SourceNatPrefix,
+        SubnetMapping,
+    },
 };
 
 /// Free IP addresses that each subnet needs.
@@ -99,6 +103,10 @@ impl AccountState {
                 .iter()
                 .map(|ip| ip.to_string().into())
                 .collect(),
+            source_nat_prefixes: match self.source_nat_prefix(mapping) {
+                Some(network) if balancer.ipv6_source_nat => vec![network.to_string().into()],
+                _ => Vec::new(),
+            },
         });
         elb::LoadBalancer {
             arn: arn.clone(),
@@ -152,6 +160,7 @@ impl AccountState {
         let vpc = self.check_mappings(&c.subnets, c.scheme, c.ip_address_type, &[])?;
         self.check_groups(&c.security_groups, &vpc)?;
         check_source_nat(c.ipv6_source_nat, c.ip_address_type)?;
+        self.check_prefixes(&c.subnets, c.ipv6_source_nat.unwrap_or_default())?;
         if self.balancers.len() >= self.options.quotas.load_balancers {
             return refuse("TooManyLoadBalancers", "You have reached the limit of load balancers");
         }
@@ -174,6 +183,7 @@ impl AccountState {
             groups: c.security_groups.clone(),
             private_link_rules: true,
             ipv6_source_nat: c.ipv6_source_nat.unwrap_or_default(),
+            capacity_units: 0,
             state: None,
             attributes: attributes::of_balancer(),
             tags: c.tags.clone(),
@@ -212,6 +222,12 @@ impl AccountState {
         let scheme = balancer.scheme;
         let family = c.ip_address_type.unwrap_or(balancer.ip_address_type);
         check_source_nat(c.ipv6_source_nat, family)?;
+        // As documented: off, unless the request says otherwise.
+        let source_nat = c.ipv6_source_nat.unwrap_or_default();
+        let has_udp = self.has_udp_listener(&c.arn);
+        if has_udp && family == IpAddressType::Dualstack && !source_nat {
+            return refuse(CONFLICT, "UDP listeners of a dualstack load balancer need source NAT");
+        }
         let mut mappings = c.subnets.clone();
         for new in &mut mappings {
             let Some(old) = balancer
@@ -233,7 +249,20 @@ impl AccountState {
             new.allocation = old.allocation.clone();
             new.private_ipv4 = old.private_ipv4;
             new.ipv6 = new.ipv6.or(old.ipv6);
+            new.source_nat_prefix = new.source_nat_prefix.or(old.source_nat_prefix);
+            let moves = self.source_nat_prefix(new) != self.source_nat_prefix(old);
+            if has_udp && balancer.ipv6_source_nat && moves {
+                let message = format!(
+                    "The source NAT prefix in subnet '{}' cannot be changed with UDP listeners",
+                    new.subnet
+                );
+                return refuse(CONFLICT, message);
+            }
+            if !source_nat {
+                new.source_nat_prefix = None;
+            }
         }
+        self.check_prefixes(&mappings, source_nat)?;
         self.check_mappings(&mappings, scheme, family, &balancer.mappings)?;
         if c.ip_address_type.is_some() {
             self.check_listeners(&c.arn, &mappings, family)?;
@@ -241,7 +270,7 @@ impl AccountState {
         let balancer = self.balancer_mut(&c.arn)?;
         balancer.ip_address_type = family;
         balancer.mappings = mappings;
-        balancer.ipv6_source_nat = c.ipv6_source_nat.unwrap_or(balancer.ipv6_source_nat);
+        balancer.ipv6_source_nat = source_nat;
         self.place_interfaces(&c.arn);
         Ok(())
     }
@@ -460,6 +489,46 @@ impl AccountState {
             }
             IpAddressType::Ipv4 => Ok(()),
         }
+    }
+
+    /// Checks the prefixes for source NAT.
+    fn check_prefixes(&self, mappings: &[SubnetMapping], source_nat: bool) -> ApiResult<()> {
+        for mapping in mappings {
+            let Some(prefix) = mapping.source_nat_prefix else {
+                continue;
+            };
+            if !source_nat {
+                return refuse(CONFLICT, "A source NAT prefix needs EnablePrefixForIpv6SourceNat");
+            }
+            let SourceNatPrefix::Network(network) = prefix else {
+                continue;
+            };
+            let subnet = self.subnets.get(&mapping.subnet);
+            let is_inside = subnet.is_some_and(|it| it.ipv6.iter().any(|it| it.contains(&network)));
+            if network.prefix_len() != 80 || network.trunc() != network || !is_inside {
+                let message =
+                    format!("The source NAT prefix {network} is not one of '{}'", mapping.subnet);
+                return refuse(CONFLICT, message);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the prefix for source NAT of a load balancer in a subnet: AWS chooses the first one.
+    fn source_nat_prefix(&self, mapping: &SubnetMapping) -> Option<Ipv6Net> {
+        if let Some(SourceNatPrefix::Network(network)) = mapping.source_nat_prefix {
+            return Some(network);
+        }
+        let first = self.subnets.get(&mapping.subnet)?.ipv6.first()?;
+        Ipv6Net::new(first.network(), 80).ok()
+    }
+
+    fn has_udp_listener(&self, arn: &LoadBalancerArn) -> bool {
+        let mut listeners = self
+            .listeners
+            .values()
+            .filter(|it| it.load_balancer == *arn);
+        listeners.any(|it| matches!(it.protocol, elb::ElbProtocol::Udp | elb::ElbProtocol::TcpUdp))
     }
 
     /// Updates the network interfaces of a load balancer after a change of its subnets or security

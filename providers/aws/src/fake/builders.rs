@@ -236,6 +236,7 @@ impl FakeAws {
             allocation: None,
             private_ipv4: None,
             ipv6: None,
+            source_nat_prefix: None,
         };
         let balancer = LoadBalancer {
             name: name.into(),
@@ -248,6 +249,7 @@ impl FakeAws {
             groups: Vec::new(),
             private_link_rules: false,
             ipv6_source_nat: false,
+            capacity_units: 0,
             state: None,
             attributes: attributes::of_balancer(),
             tags: tags_of(tags),

@@ -498,6 +498,7 @@ pub(super) fn mapping(subnet: &SubnetId) -> SubnetMapping {
         allocation: None,
         private_ipv4: None,
         ipv6: None,
+        source_nat_prefix: None,
     }
 }
 

@@ -11,6 +11,7 @@
 mod attributes;
 mod balancers;
 mod builders;
+mod capacity;
 mod classic;
 mod classic_checks;
 mod cluster;
@@ -339,6 +340,9 @@ impl AccountState {
             Call::DescribeLoadBalancerAttributes(c) => {
                 Reply::DescribeLoadBalancerAttributes(self.balancer_attributes(&c)?)
             }
+            Call::DescribeCapacityReservation(c) => {
+                Reply::DescribeCapacityReservation(self.capacity_reservation(&c)?)
+            }
             Call::DescribeTargetGroups(c) => {
                 Reply::DescribeTargetGroups(self.describe_target_groups(&c)?)
             }
@@ -358,6 +362,9 @@ impl AccountState {
             Call::DeleteLoadBalancer(c) => Reply::DeleteLoadBalancer(self.delete_balancer(&c)?),
             Call::ModifyLoadBalancerAttributes(c) => {
                 Reply::ModifyLoadBalancerAttributes(self.modify_balancer_attributes(&c)?)
+            }
+            Call::ModifyCapacityReservation(c) => {
+                Reply::ModifyCapacityReservation(self.modify_capacity_reservation(&c)?)
             }
             Call::SetSubnets(c) => Reply::SetSubnets(self.set_subnets(&c)?),
             Call::SetIpAddressType(c) => Reply::SetIpAddressType(self.set_ip_address_type(&c)?),

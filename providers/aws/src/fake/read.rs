@@ -122,6 +122,12 @@ impl FakeAws {
         balancer.or(group).or(listener).cloned().unwrap_or_default()
     }
 
+    /// Returns the capacity units that are reserved for a load balancer.
+    pub fn capacity_units(&self, arn: &LoadBalancerArn) -> Option<u32> {
+        let state = self.state.lock();
+        Some(state.balancers.get(arn)?.capacity_units)
+    }
+
     /// Returns the routes of a table to instances or interfaces, by destination.
     pub fn routes(&self, id: &RouteTableId) -> Vec<ec2::Route> {
         let state = self.state.lock();

@@ -210,7 +210,9 @@ impl AccountState {
                 let allocation = mapping.allocation.iter().map(|it| format!(" {it}"));
                 let v4 = mapping.private_ipv4.iter().map(|it| format!(" {it}"));
                 let v6 = mapping.ipv6.iter().map(|it| format!(" {it}"));
-                format!("{}{}", mapping.subnet, allocation.chain(v4).chain(v6).collect::<String>())
+                let prefix = mapping.source_nat_prefix.iter().map(|it| format!(" {it}"));
+                let addresses: String = allocation.chain(v4).chain(v6).chain(prefix).collect();
+                format!("{}{addresses}", mapping.subnet)
             });
             let fields = vec![
                 ("kind", balancer.kind.to_string()),
@@ -220,6 +222,7 @@ impl AccountState {
                 ("security groups", list(balancer.groups.iter().map(|id| self.group_name(id)))),
                 ("private link rules", balancer.private_link_rules.to_string()),
                 ("IPv6 source NAT", balancer.ipv6_source_nat.to_string()),
+                ("capacity units", balancer.capacity_units.to_string()),
                 ("attributes", pairs(&balancer.attributes)),
                 ("tags", pairs(&balancer.tags)),
             ];

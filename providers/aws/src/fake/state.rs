@@ -186,6 +186,8 @@ pub(super) struct LoadBalancer {
     pub(super) groups: Vec<SecurityGroupId>,
     pub(super) private_link_rules: bool,
     pub(super) ipv6_source_nat: bool,
+    /// Reserved capacity units; 0 for none.
+    pub(super) capacity_units: u32,
     /// State and reason if a test set them; otherwise they depend on the time.
     pub(super) state: Option<(LoadBalancerState, Box<str>)>,
     pub(super) attributes: Attributes,

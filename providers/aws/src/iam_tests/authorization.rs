@@ -50,6 +50,7 @@ pub(crate) fn authorization_requests(
         | Call::DescribeSecurityGroups(_)
         | Call::DescribeLoadBalancers(_)
         | Call::DescribeLoadBalancerAttributes(_)
+        | Call::DescribeCapacityReservation(_)
         | Call::DescribeTargetGroups(_)
         | Call::DescribeTargetGroupAttributes(_)
         | Call::DescribeTargetHealth(_)
@@ -105,6 +106,7 @@ pub(crate) fn authorization_requests(
         }
         Call::DeleteLoadBalancer(c) => vec![on_elb(&c.arn)],
         Call::ModifyLoadBalancerAttributes(c) => vec![on_elb(&c.arn)],
+        Call::ModifyCapacityReservation(c) => vec![on_elb(&c.arn)],
         Call::SetSubnets(c) => vec![on_elb(&c.arn)],
         Call::SetIpAddressType(c) => vec![on_elb(&c.arn)],
         Call::SetSecurityGroups(c) => vec![on_elb(&c.arn)],

@@ -23,16 +23,18 @@ use crate::{
 const UPSTREAM: &str = include_str!("upstream-policy.json");
 
 /// What upstream's policy lacks.
-const NOT_IN_UPSTREAMS: [&str; 15] = [
+const NOT_IN_UPSTREAMS: [&str; 17] = [
     "ec2:DeleteTags",
     "ec2:DescribeNetworkInterfaces",
     "ec2:ModifyNetworkInterfaceAttribute",
     "ec2:ReplaceRoute",
     "elasticloadbalancing:AddListenerCertificates",
+    "elasticloadbalancing:DescribeCapacityReservation",
     "elasticloadbalancing:DescribeListenerAttributes",
     "elasticloadbalancing:DescribeListenerCertificates",
     "elasticloadbalancing:DescribeTags",
     "elasticloadbalancing:DescribeTargetGroupAttributes",
+    "elasticloadbalancing:ModifyCapacityReservation",
     "elasticloadbalancing:ModifyListenerAttributes",
     "elasticloadbalancing:ModifyTargetGroupAttributes",
     "elasticloadbalancing:RemoveListenerCertificates",
@@ -51,7 +53,8 @@ fn policy(name: &str) -> Policy {
 }
 
 /// The documents that allow everything together.
-static FULL: LazyLock<[Policy; 2]> = LazyLock::new(|| [policy("all"), policy(APART)]);
+static FULL: LazyLock<[Policy; 3]> =
+    LazyLock::new(|| [policy("all"), policy(APART[0]), policy(APART[1])]);
 
 /// Returns what the documents deny of a request that the provider really sends. `None` also if one of its
 /// objects is gone: AWS does not say whether it asks the policies before it looks for the object.
@@ -150,7 +153,10 @@ fn deviations(policies: &[&Policy], concerns: impl Fn(&[&str]) -> bool) -> Vec<S
 /// The documents with the capabilities that they are for.
 fn documents() -> Vec<(&'static str, Vec<&'static str>)> {
     let alone = CAPABILITIES.iter().map(|name| (*name, vec![*name]));
-    let in_all = CAPABILITIES.iter().copied().filter(|name| *name != APART);
+    let in_all = CAPABILITIES
+        .iter()
+        .copied()
+        .filter(|name| !APART.contains(name));
     alone.chain([("all", in_all.collect())]).collect()
 }
 

@@ -14,17 +14,18 @@ pub(crate) use self::evaluation::denial;
 
 use crate::api::{Action, RequestClass};
 
-const CAPABILITIES: [&str; 7] = [
+const CAPABILITIES: [&str; 8] = [
     "nodes",
     "routes",
     "load-balancers",
     "load-balancer-extras",
+    "load-balancer-capacity",
     "security-groups",
     "classic-load-balancers",
     "tagging",
 ];
-/// The capability that has no room in the document for all: a policy has at most 6,144 characters.
-const APART: &str = "classic-load-balancers";
+/// The capabilities that have no room in the document for all: a policy has at most 6,144 characters.
+const APART: [&str; 2] = ["classic-load-balancers", "load-balancer-capacity"];
 /// What AWS asks for beside the requests: the first load balancer of an account makes a role.
 const IMPLIED: &str = "iam:CreateServiceLinkedRole";
 
@@ -80,6 +81,9 @@ fn capabilities(action: Action) -> &'static [&'static str] {
         | A::ModifyListenerAttributes
         | A::AddListenerCertificates
         | A::RemoveListenerCertificates => &["load-balancer-extras"],
+        A::DescribeCapacityReservation | A::ModifyCapacityReservation => {
+            &["load-balancer-capacity"]
+        }
         A::DescribeClassic
         | A::DescribeClassicTags
         | A::DescribeClassicAttributes
@@ -112,6 +116,12 @@ fn document(path: &str) -> Vec<Value> {
     let document: Value = serde_json::from_str(&text(path)).unwrap();
     assert_eq!(document["Version"], "2012-10-17", "{path}");
     document["Statement"].as_array().unwrap().clone()
+}
+
+/// The statements of the documents that allow everything together.
+fn in_full() -> Vec<Value> {
+    let names = ["all"].into_iter().chain(APART);
+    names.flat_map(document).collect()
 }
 
 fn texts(value: &Value) -> Vec<String> {
@@ -174,7 +184,7 @@ fn all_documents_together_allow_exactly_what_the_provider_can_ask_for() {
     // One statement for all reads, so that the document stays within the size of a policy.
     let statements = CAPABILITIES
         .iter()
-        .filter(|capability| **capability != APART)
+        .filter(|capability| !APART.contains(capability))
         .flat_map(|capability| document(capability));
     let (reads, writes): (Vec<_>, Vec<_>) = statements.partition(only_reads);
     let all = document("all");
@@ -207,7 +217,7 @@ fn documents_without_conditions_allow_the_same() {
 #[test]
 fn statements_are_well_formed_and_use_no_wildcards_for_actions() {
     let mut sids = BTreeSet::new();
-    for statement in document("all").into_iter().chain(document(APART)) {
+    for statement in in_full() {
         let sid = statement["Sid"].as_str().unwrap().to_owned();
         assert!(sid.chars().all(|c| c.is_ascii_alphanumeric()), "{sid}");
         assert_eq!(statement["Effect"], "Allow", "{sid}");
@@ -229,7 +239,7 @@ fn changes_name_the_kinds_of_objects_that_they_are_for() {
         .filter(|action| action.class() == RequestClass::Write)
         .map(authorization::name)
         .collect();
-    for statement in document("all").into_iter().chain(document(APART)) {
+    for statement in in_full() {
         let (actions, resources) = (texts(&statement["Action"]), texts(&statement["Resource"]));
         let changes = actions.iter().any(|action| writes.contains(action));
         assert!(!changes || resources != ["*"], "{}", statement["Sid"]);

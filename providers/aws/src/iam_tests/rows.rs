@@ -239,6 +239,9 @@ pub(super) fn requests(action: Action, owner: Owner) -> Vec<(Limit, Call)> {
         A::DescribeLoadBalancerAttributes => {
             one(Unlimited, DescribeLoadBalancerAttributes { arn: load_balancer().into() })
         }
+        A::DescribeCapacityReservation => {
+            one(Unlimited, DescribeCapacityReservation { arn: load_balancer().into() })
+        }
         A::DescribeTargetGroups => one(Unlimited, DescribeTargetGroups::default()),
         A::DescribeTargetGroupAttributes => {
             one(Unlimited, DescribeTargetGroupAttributes { arn: target_group().into() })
@@ -275,6 +278,10 @@ pub(super) fn requests(action: Action, owner: Owner) -> Vec<(Limit, Call)> {
             let attributes = pair("a", "b");
             one(Owned, ModifyLoadBalancerAttributes { arn: load_balancer().into(), attributes })
         }
+        A::ModifyCapacityReservation => one(
+            Owned,
+            ModifyCapacityReservation { arn: load_balancer().into(), capacity_units: 3000 },
+        ),
         A::SetSubnets => one(
             Owned,
             SetSubnets {

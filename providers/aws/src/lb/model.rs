@@ -17,7 +17,9 @@ use ipnet::IpNet;
 
 use crate::api::{
     AllocationId, Tags,
-    elb::{Attributes, ElbProtocol, HealthCheck, IpAddressType, Scheme, TargetType},
+    elb::{
+        Attributes, ElbProtocol, HealthCheck, IpAddressType, Scheme, SourceNatPrefix, TargetType,
+    },
 };
 
 /// The Service that owns a load balancer, from which the names and tags of all its objects derive.
@@ -68,6 +70,8 @@ pub struct DesiredLoadBalancer {
     pub ipv6: Vec<Ipv6Addr>,
     /// `EnablePrefixForIpv6SourceNat`; `None` keeps the current value.
     pub ipv6_source_nat: Option<bool>,
+    /// IPv6 prefixes for source NAT, one per subnet in the order of the named subnets, or none.
+    pub source_nat_prefixes: Vec<SourceNatPrefix>,
     /// Its security groups, and the rules that admit it.
     pub security: SecurityGroupSpec,
     /// Listeners, sorted by port and protocol; at least one.
@@ -76,6 +80,8 @@ pub struct DesiredLoadBalancer {
     pub attributes: Attributes,
     /// True if the Service requests deletion protection.
     pub deletion_protection: bool,
+    /// Minimum capacity units to reserve, 0 to end a reservation; `None` neither reads nor changes it.
+    pub capacity_units: Option<u32>,
     /// Tags of the load balancer and all its parts, without the ownership tags of cluster and
     /// Service.
     pub extra_tags: Tags,

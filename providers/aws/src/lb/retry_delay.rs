@@ -101,6 +101,20 @@ pub(super) fn unready_targets(op: &Op) -> Duration {
         .clamp(Duration::from_secs(15), Duration::from_secs(60))
 }
 
+/// Returns the delay before the state of a new load balancer is read again. It is active after some
+/// minutes.
+pub(super) fn provisioning(op: &Op) -> Duration {
+    op.pending_for()
+        .clamp(Duration::from_secs(15), Duration::from_secs(60))
+}
+
+/// Returns the delay before capacity is reserved again. AWS carries out a reservation within an hour, or
+/// some.
+pub(super) fn capacity_reservation(op: &Op) -> Duration {
+    op.pending_for()
+        .clamp(Duration::from_secs(60), Duration::from_secs(600))
+}
+
 /// Returns true if a deletion has become slow. Only one try gets true, because the next one comes
 /// after `next_delay`.
 pub(super) fn has_become_slow(op: &Op, next_delay: Duration) -> bool {

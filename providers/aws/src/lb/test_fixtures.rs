@@ -35,6 +35,7 @@ pub(crate) fn desired() -> DesiredLoadBalancer {
         private_ipv4: Vec::new(),
         ipv6: Vec::new(),
         ipv6_source_nat: None,
+        source_nat_prefixes: Vec::new(),
         security: SecurityGroupSpec {
             groups: SecurityGroupChoice::Keep,
             private_link_rules: None,
@@ -45,6 +46,7 @@ pub(crate) fn desired() -> DesiredLoadBalancer {
         listeners: vec![listener(80, 30080, ElbProtocol::Tcp)],
         attributes: BTreeMap::new(),
         deletion_protection: false,
+        capacity_units: None,
         extra_tags: BTreeMap::new(),
         sources: vec!["0.0.0.0/0".parse().unwrap()],
         node_labels: Vec::new(),

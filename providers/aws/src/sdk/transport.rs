@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use super::{
     dry_run,
     ec2::{groups, instances, network, tags},
-    elb::{attributes_and_tags, balancers, classic, classic_changes, listeners, targets},
+    elb::{attributes_and_tags, balancers, capacity, classic, classic_changes, listeners, targets},
     sts::{self, StsClient},
 };
 use crate::api::{AwsError, Call, DryRunAnswer, Reply, Service, Transport};
@@ -58,6 +58,8 @@ impl Transport for SdkTransport {
                 DescribeLoadBalancers: balancers::describe,
                 CreateLoadBalancer: balancers::create,
                 DeleteLoadBalancer: balancers::delete,
+                DescribeCapacityReservation: capacity::describe,
+                ModifyCapacityReservation: capacity::modify,
                 SetSubnets: balancers::set_subnets,
                 SetIpAddressType: balancers::set_ip_address_type,
                 SetSecurityGroups: balancers::set_security_groups,

@@ -1,10 +1,11 @@
 use super::*;
 use crate::api::{
-    AllocationId,
+    AllocationId, ListenerArn,
     elb::{
-        AddElbTags, DeleteLoadBalancer, DescribeElbTags, DescribeLoadBalancerAttributes,
-        DescribeLoadBalancers, LoadBalancerState, ModifyLoadBalancerAttributes, RemoveElbTags,
-        SetIpAddressType, SetSecurityGroups, SetSubnets,
+        AddElbTags, DeleteListener, DeleteLoadBalancer, DescribeCapacityReservation,
+        DescribeElbTags, DescribeLoadBalancerAttributes, DescribeLoadBalancers, LoadBalancerState,
+        ModifyCapacityReservation, ModifyLoadBalancerAttributes, RemoveElbTags, SetIpAddressType,
+        SetSecurityGroups, SetSubnets, SourceNatPrefix,
     },
 };
 
@@ -366,4 +367,112 @@ async fn tags_are_read_and_changed_for_twenty_objects_at_most() {
     );
     aws.quotas(|quotas| quotas.tags = 2);
     assert_eq!(code(aws, AddElbTags { arns, tags: tags(&[("c", "3")]) }).await, "TooManyTags");
+}
+
+/// Creates a UDP listener with targets that have IPv6 addresses.
+async fn udp_listener(world: &FakeCluster, arn: &LoadBalancerArn) -> ListenerArn {
+    let group = CreateTargetGroup {
+        protocol: ElbProtocol::Udp,
+        ip_address_type: Some(IpAddressType::Ipv6),
+        ..target_group(&world.vpc, "udp")
+    };
+    let group = world.aws.ask(group).await.unwrap().arn;
+    let udp = ListenerSpec { protocol: ElbProtocol::Udp, ..spec(53, &group) };
+    let listener = CreateListener { load_balancer: arn.clone(), spec: udp, tags: tags(&[]) };
+    world.aws.ask(listener).await.unwrap().arn
+}
+
+#[tokio::test(start_paused = true)]
+async fn source_nat_has_one_prefix_in_each_subnet() {
+    const CONFLICT: &str = "InvalidConfigurationRequest";
+    let world = FakeCluster::small(0);
+    let aws = &world.aws;
+    for (n, subnet) in world.public.iter().enumerate() {
+        aws.add_ipv6(subnet, &format!("2001:db8:0:{n}::/64"));
+    }
+    let at = |n: usize, prefix: &str| SubnetMapping {
+        source_nat_prefix: Some(match prefix {
+            "auto_assigned" => SourceNatPrefix::AutoAssigned,
+            text => SourceNatPrefix::Network(text.parse().unwrap()),
+        }),
+        ..mapping(&world.public[n])
+    };
+    let create = |name: &str, nat: Option<bool>, prefix: &str| CreateLoadBalancer {
+        ip_address_type: IpAddressType::Dualstack,
+        ipv6_source_nat: nat,
+        subnets: vec![at(0, prefix)],
+        ..balancer(&world, name)
+    };
+    let right = "2001:db8:0:0:1::/80";
+    for (nat, prefix, expected) in [
+        (None, right, CONFLICT),
+        (Some(false), "auto_assigned", CONFLICT),
+        (Some(true), "2001:db8:0:0:1::/96", CONFLICT),
+        (Some(true), "2001:db8:0:1:1::/80", CONFLICT),
+        (Some(true), "auto_assigned", "ok"),
+    ] {
+        assert_eq!(code(aws, create("one", nat, prefix)).await, expected, "{nat:?} {prefix}");
+    }
+    let arn = aws.ask(create("two", Some(true), right)).await.unwrap().arn;
+    let shown = || {
+        aws.load_balancer("two")
+            .unwrap()
+            .zones
+            .remove(0)
+            .source_nat_prefixes
+    };
+    assert_eq!(shown(), [right.parse::<ipnet::Ipv6Net>().unwrap().to_string().into()]);
+    let set = |nat: Option<bool>, subnets: Vec<SubnetMapping>| SetSubnets {
+        arn: arn.clone(),
+        subnets,
+        ipv6_source_nat: nat,
+        ip_address_type: None,
+    };
+    let other = "2001:db8:0:0:2::/80";
+    assert_eq!(code(aws, set(Some(true), vec![at(0, other)])).await, "ok");
+    assert_eq!(shown(), [other.parse::<ipnet::Ipv6Net>().unwrap().to_string().into()]);
+    assert_eq!(code(aws, set(Some(true), vec![mapping(&world.public[0])])).await, "ok");
+    assert_eq!(shown(), [other.parse::<ipnet::Ipv6Net>().unwrap().to_string().into()], "kept");
+    // With UDP it can be neither changed nor turned off.
+    let listener = udp_listener(&world, &arn).await;
+    for (nat, mapping, expected) in [
+        (Some(true), at(0, right), CONFLICT),
+        (Some(true), at(0, "auto_assigned"), CONFLICT),
+        (None, mapping(&world.public[0]), CONFLICT),
+        (Some(true), at(0, other), "ok"),
+    ] {
+        assert_eq!(
+            code(aws, set(nat, vec![mapping.clone()])).await,
+            expected,
+            "{nat:?} {mapping:?}"
+        );
+    }
+    aws.ask(DeleteListener { arn: listener }).await.unwrap();
+    assert_eq!(code(aws, set(None, vec![mapping(&world.public[0])])).await, "ok");
+    assert_eq!((shown(), aws.load_balancer("two").unwrap().ipv6_source_nat), (vec![], Some(false)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn capacity_is_reserved_for_active_load_balancers_without_tls() {
+    let world = FakeCluster::small(0);
+    let aws = &world.aws;
+    aws.configure(|knobs| knobs.provisioning = Duration::from_secs(60));
+    let arn = aws.ask(balancer(&world, "one")).await.unwrap().arn;
+    let reserve = |capacity_units| ModifyCapacityReservation { arn: arn.clone(), capacity_units };
+    let read = || DescribeCapacityReservation { arn: arn.clone() };
+    assert_eq!(code(aws, reserve(3000)).await, "InvalidConfigurationRequest");
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    for (units, expected, reserved) in
+        [(3000, "ok", 3000), (2749, "ValidationError", 3000), (0, "ok", 0), (2750, "ok", 2750)]
+    {
+        assert_eq!(code(aws, reserve(units)).await, expected, "{units}");
+        assert_eq!(aws.ask(read()).await.unwrap(), reserved, "{units}");
+    }
+    let none = || LoadBalancerArn::from("arn:none");
+    assert_eq!(
+        code(aws, DescribeCapacityReservation { arn: none() }).await,
+        "LoadBalancerNotFound"
+    );
+    let unknown = ModifyCapacityReservation { arn: none(), capacity_units: 3000 };
+    assert_eq!(code(aws, unknown).await, "LoadBalancerNotFound");
 }

@@ -1,5 +1,6 @@
 //! Applies a plan. Each action is one request, whose response updates the working state.
 
+mod capacity;
 pub(in crate::lb) mod register;
 pub(super) mod working_state;
 
@@ -100,6 +101,8 @@ pub(in crate::lb) struct Applier<'a> {
     pub(in crate::lb) deferred: Vec<Deferred>,
     /// The quota error if some targets did not fit into a target group.
     pub(in crate::lb) target_group_full: Option<CloudError>,
+    /// The error if AWS rejected the reservation of capacity.
+    pub(in crate::lb) rejected_capacity: Option<CloudError>,
 }
 
 impl Applier<'_> {
@@ -183,6 +186,9 @@ impl Applier<'_> {
             }
             ActionKind::DeleteTargetGroup(arn) => {
                 return self.delete_group(arn, &planned.action, reason).await;
+            }
+            ActionKind::ReserveCapacity(units) => {
+                return self.reserve_capacity(*units, &planned.action, reason).await;
             }
             ActionKind::AddSecurityGroupRules => {
                 self.sync_security_group_rules(RuleSync::Add, None).await?;

@@ -7,8 +7,8 @@ use crate::{
     api::{
         ListenerArn, LoadBalancerArn, Tags, TargetGroupArn,
         elb::{
-            Attributes, Listener, LoadBalancer, LoadBalancerZone, SubnetMapping, Target,
-            TargetGroup,
+            Attributes, Listener, LoadBalancer, LoadBalancerZone, SourceNatPrefix, SubnetMapping,
+            Target, TargetGroup,
         },
     },
     lb::{
@@ -69,6 +69,7 @@ impl WorkingState {
         self.observed.load_balancer = Some(ObservedLoadBalancer {
             tags: Some(tags.clone()),
             attributes,
+            capacity_units: Some(0),
             ..ObservedLoadBalancer::bare(load_balancer)
         });
     }
@@ -156,6 +157,11 @@ impl WorkingState {
                     .collect();
                 observed.resource.ipv6_source_nat =
                     change.ipv6_source_nat.or(observed.resource.ipv6_source_nat);
+                if change.ipv6_source_nat == Some(false) {
+                    for zone in &mut observed.resource.zones {
+                        zone.source_nat_prefixes.clear();
+                    }
+                }
             }),
             ActionKind::SetSecurityGroups(groups, rules) => {
                 let before = self
@@ -174,6 +180,9 @@ impl WorkingState {
             }
             ActionKind::ModifyLoadBalancerAttributes(set) => {
                 self.update_load_balancer(|observed| set_attributes(&mut observed.attributes, set));
+            }
+            ActionKind::ReserveCapacity(units) => {
+                self.update_load_balancer(|observed| observed.capacity_units = Some(*units));
             }
             // Tags.
             ActionKind::AddTags(arns, tags) => self.tags_changed(arns, tags, &[]),
@@ -307,9 +316,18 @@ fn updated_zone(mapping: &SubnetMapping, before: &[LoadBalancerZone]) -> LoadBal
     let unchanged = before
         .iter()
         .find(|zone| zone.subnet.as_ref() == Some(&mapping.subnet));
-    if let Some(zone) = unchanged {
-        return zone.clone();
+    let mut zone = match unchanged {
+        Some(zone) => zone.clone(),
+        None => new_zone(mapping),
+    };
+    // Which one AWS chooses is read at the next comparison.
+    if let Some(SourceNatPrefix::Network(network)) = mapping.source_nat_prefix {
+        zone.source_nat_prefixes = vec![network.to_string().into()];
     }
+    zone
+}
+
+fn new_zone(mapping: &SubnetMapping) -> LoadBalancerZone {
     LoadBalancerZone {
         subnet: Some(mapping.subnet.clone()),
         allocations: mapping.allocation.iter().cloned().collect(),

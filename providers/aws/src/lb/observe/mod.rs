@@ -1,6 +1,7 @@
 //! Reads the observed state of a Service, with as few requests as possible.
 
 pub(in crate::lb) mod access_denied;
+mod capacity;
 pub(in crate::lb) mod listing;
 pub(super) mod observed;
 pub(super) mod vpc;

@@ -41,6 +41,8 @@ pub struct ObservedLoadBalancer {
     pub tags: Option<Tags>,
     /// Its attributes; `None` if they are not known.
     pub attributes: Option<Attributes>,
+    /// The capacity units that are reserved for it; `None` if that was not read.
+    pub capacity_units: Option<u32>,
     /// All its listeners.
     pub listeners: Vec<ObservedListener>,
 }
@@ -107,6 +109,7 @@ impl ObservedLoadBalancer {
             resource,
             tags: None,
             attributes: None,
+            capacity_units: None,
             listeners: Vec::new(),
         }
     }

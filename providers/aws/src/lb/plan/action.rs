@@ -34,6 +34,8 @@ pub enum ActionKind {
     SetSecurityGroups(Vec<SecurityGroupId>, Option<bool>),
     /// Set its attributes.
     ModifyLoadBalancerAttributes(Attributes),
+    /// Reserve capacity units; 0 ends the reservation.
+    ReserveCapacity(u32),
     /// Add tags to objects.
     AddTags(Vec<Box<str>>, Tags),
     /// Remove tags from objects.
@@ -129,6 +131,7 @@ impl ActionKind {
             Self::SetSubnets(..) => Request::SetSubnets,
             Self::SetSecurityGroups(..) => Request::SetSecurityGroups,
             Self::ModifyLoadBalancerAttributes(_) => Request::ModifyLoadBalancerAttributes,
+            Self::ReserveCapacity(_) => Request::ModifyCapacityReservation,
             Self::AddTags(..) => Request::AddElbTags,
             Self::RemoveTags(..) => Request::RemoveElbTags,
             Self::CreateTargetGroup(..) => Request::CreateTargetGroup,

@@ -44,6 +44,8 @@ fn keep_load_balancer(desired: &mut DesiredLoadBalancer, observed: &ObservedLoad
     desired.scheme = current.scheme.unwrap_or(desired.scheme);
     desired.ip_address_type = current.ip_address_type.unwrap_or(desired.ip_address_type);
     desired.ipv6_source_nat = None;
+    desired.source_nat_prefixes.clear();
+    desired.capacity_units = None;
     desired.subnets = SubnetChoice::Discover;
     desired.allocations.clear();
     desired.private_ipv4.clear();

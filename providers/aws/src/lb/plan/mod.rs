@@ -29,8 +29,8 @@ use crate::{
     api::{
         AllocationId, SecurityGroupId, SubnetId, Tags, TargetGroupArn, VpcId,
         elb::{
-            Attributes, CreateLoadBalancer, IpAddressType, LoadBalancer, LoadBalancerZone,
-            MAX_TAGGED, SubnetMapping,
+            Attributes, CreateLoadBalancer, ElbProtocol, IpAddressType, LoadBalancer,
+            LoadBalancerZone, MAX_TAGGED, SubnetMapping,
         },
     },
     lb::observe::observed::{ObservedLoadBalancer, ObservedState},
@@ -94,6 +94,7 @@ pub fn plan(
     }
     planner.clean_up_detached_groups();
     planner.remove_marks();
+    planner.reserve_capacity();
     Ok(planner.actions)
 }
 
@@ -184,11 +185,16 @@ impl Planner<'_> {
         let previous_type = load_balancer
             .ip_address_type
             .filter(|current| *current != desired.ip_address_type);
-        let ipv6_source_nat = desired
-            .ipv6_source_nat
-            .filter(|on| *on != load_balancer.ipv6_source_nat.unwrap_or(false));
-        let mut changes = SubnetSettings { ipv6_source_nat, ip_address_type: None };
-        if previous_type.is_some() && ipv6_source_nat.is_some() {
+        let has_source_nat = load_balancer.ipv6_source_nat.unwrap_or(false);
+        let mut changes = SubnetSettings {
+            // Without it, AWS would turn it off.
+            ipv6_source_nat: desired.ipv6_source_nat.or(has_source_nat.then_some(true)),
+            source_nat_differs: desired
+                .ipv6_source_nat
+                .is_some_and(|on| on != has_source_nat),
+            ip_address_type: None,
+        };
+        if previous_type.is_some() && changes.source_nat_differs {
             // UDP needs both families together with prefixes, so that neither may change alone.
             changes.ip_address_type = Some(desired.ip_address_type);
             self.plan_subnets(load_balancer, &changes)?;
@@ -226,14 +232,18 @@ impl Planner<'_> {
         // Without a choice of subnets, only the IPv6 prefixes may change.
         let Some(mappings) = &self.input.subnets else {
             self.check_kept_addresses(load_balancer)?;
-            if changes.ipv6_source_nat.is_some() {
+            if changes.source_nat_differs {
                 let existing = existing_mappings(load_balancer, changes);
                 self.add(changes.action(existing, false), changes.reason());
             }
             return Ok(());
         };
-        let mappings = subnets::keep_allocations(load_balancer, mappings);
+        let mut mappings = subnets::keep_allocations(load_balancer, mappings);
         check_fixed_addresses(load_balancer, &mappings)?;
+        let prefixes_differ = self.do_prefixes_differ(load_balancer, &mappings)?;
+        if changes.ipv6_source_nat == Some(true) {
+            mappings = subnets::keep_source_nat_prefixes(load_balancer, mappings);
+        }
         let current: BTreeSet<SubnetId> = load_balancer
             .zones
             .iter()
@@ -243,13 +253,44 @@ impl Planner<'_> {
             .iter()
             .map(|mapping| mapping.subnet.clone())
             .collect();
-        if chosen != current || changes.ipv6_source_nat.is_some() {
+        if chosen != current || changes.source_nat_differs || prefixes_differ {
             let added = join_ids(chosen.difference(&current));
             let removed = join_ids(current.difference(&chosen));
             let reason = subnets_reason(&added, &removed).unwrap_or_else(|| changes.reason());
             self.add(changes.action(mappings, !removed.is_empty()), reason);
         }
         Ok(())
+    }
+
+    /// Returns true if a subnet of the load balancer has another prefix for source NAT than the desired one.
+    ///
+    /// # Errors
+    /// AWS cannot change it, because UDP uses it.
+    fn do_prefixes_differ(
+        &self,
+        load_balancer: &LoadBalancer,
+        mappings: &[SubnetMapping],
+    ) -> Result<bool, CloudError> {
+        let mut listeners = self
+            .observed
+            .load_balancer
+            .iter()
+            .flat_map(|it| &it.listeners);
+        let has_udp = listeners.any(|listener| {
+            matches!(listener.resource.protocol, Some(ElbProtocol::Udp | ElbProtocol::TcpUdp))
+        });
+        let differing: Vec<_> = subnets::differing_prefixes(load_balancer, mappings).collect();
+        let mut used = differing
+            .iter()
+            .filter(|zone| !zone.source_nat_prefixes.is_empty());
+        if has_udp && let Some(LoadBalancerZone { subnet: Some(subnet), .. }) = used.next() {
+            return Err(CloudError::invalid_input(format!(
+                "source-nat-ipv6-prefixes: the prefix of load balancer {} in subnet {subnet} cannot be changed while it has \
+                 UDP listeners",
+                load_balancer.name
+            )));
+        }
+        Ok(!differing.is_empty())
     }
 
     /// Checks that the addresses of discovered subnets are the desired ones. These subnets and
@@ -428,13 +469,35 @@ impl Planner<'_> {
     }
 }
 
+impl Planner<'_> {
+    /// Plans the reservation of capacity as the last step: AWS may reject it or have none, and everything
+    /// else works without.
+    fn reserve_capacity(&mut self) {
+        let reserved = match &self.observed.load_balancer {
+            Some(observed) => observed.capacity_units,
+            None => Some(0),
+        };
+        if let Some(desired) = self.desired.capacity_units
+            && let Some(reserved) = reserved
+            && desired != reserved
+        {
+            let reason = format!("{reserved} capacity units are reserved, {desired} are requested");
+            self.add(ActionKind::ReserveCapacity(desired), reason);
+        }
+    }
+}
+
 pub(crate) fn has_mark(tags: Option<&Tags>) -> bool {
     tags.is_some_and(|tags| tags.contains_key(RETAINED_TAG))
 }
 
-/// Settings that AWS changes together with the subnets of a load balancer; `None` keeps one.
+/// Settings that AWS changes together with the subnets of a load balancer.
 struct SubnetSettings {
+    /// Whether it has IPv6 prefixes for source NAT; `None` if it has none and needs none.
     ipv6_source_nat: Option<bool>,
+    /// True if that is a change.
+    source_nat_differs: bool,
+    /// Its address families; `None` keeps them.
     ip_address_type: Option<IpAddressType>,
 }
 
@@ -591,6 +654,7 @@ fn existing_mappings(load_balancer: &LoadBalancer, changes: &SubnetSettings) -> 
             } else {
                 None
             },
+            source_nat_prefix: None,
         });
     }
     mappings

@@ -6,12 +6,15 @@ use std::{
 };
 
 use ccm_core::provider::{CloudError, FieldError};
+use ipnet::Ipv6Net;
 
 use crate::{
     api::{
         AllocationId, SubnetId,
         ec2::Subnet,
-        elb::{IpAddressType, LoadBalancer, Scheme, SubnetMapping},
+        elb::{
+            IpAddressType, LoadBalancer, LoadBalancerZone, Scheme, SourceNatPrefix, SubnetMapping,
+        },
     },
     config::Settings,
     lb::{
@@ -32,6 +35,8 @@ const ANNOTATION_IPV4: &str = "service.beta.kubernetes.io/aws-load-balancer-priv
 const ANNOTATION_IPV6: &str = "service.beta.kubernetes.io/aws-load-balancer-ipv6-addresses";
 const ANNOTATION_NAT: &str =
     "service.beta.kubernetes.io/aws-load-balancer-enable-prefix-for-ipv6-source-nat";
+const ANNOTATION_PREFIXES: &str =
+    "service.beta.kubernetes.io/aws-load-balancer-source-nat-ipv6-prefixes";
 
 /// Minimum number of free addresses that AWS requires in a subnet of a load balancer.
 pub const FREE_ADDRESSES: u32 = 8;
@@ -120,6 +125,7 @@ pub fn mappings(
     }
     let private_ipv4 = private_ipv4_addresses(subnets, desired, &mut errors);
     let ipv6 = ipv6_addresses(subnets, desired, &mut errors);
+    errors.extend(source_nat_prefix_errors(subnets, desired));
     if !errors.is_empty() {
         return Err(errors);
     }
@@ -130,6 +136,7 @@ pub fn mappings(
             allocation: desired.allocations.get(index).cloned(),
             private_ipv4: private_ipv4.get(index).copied(),
             ipv6: ipv6.get(index).copied(),
+            source_nat_prefix: desired.source_nat_prefixes.get(index).copied(),
         });
     }
     Ok(mappings)
@@ -174,6 +181,46 @@ pub(super) fn keep_allocations(
             ..mapping.clone()
         })
         .collect()
+}
+
+/// Returns the mappings of an existing load balancer, in which each subnet keeps its prefix for source
+/// NAT unless the Service requests a certain one.
+pub(super) fn keep_source_nat_prefixes(
+    load_balancer: &LoadBalancer,
+    mut mappings: Vec<SubnetMapping>,
+) -> Vec<SubnetMapping> {
+    for mapping in &mut mappings {
+        if matches!(mapping.source_nat_prefix, Some(SourceNatPrefix::Network(_))) {
+            continue;
+        }
+        let mut zones = load_balancer.zones.iter();
+        let zone = zones.find(|zone| zone.subnet.as_ref() == Some(&mapping.subnet));
+        if let Some(network) = zone.and_then(source_nat_network) {
+            mapping.source_nat_prefix = Some(SourceNatPrefix::Network(network));
+        }
+    }
+    mappings
+}
+
+/// Returns the subnets in which a load balancer has another prefix for source NAT than the desired one, or
+/// none. What AWS chose is as good as any other.
+pub(super) fn differing_prefixes<'a>(
+    load_balancer: &'a LoadBalancer,
+    mappings: &'a [SubnetMapping],
+) -> impl Iterator<Item = &'a LoadBalancerZone> {
+    load_balancer.zones.iter().filter(|zone| {
+        let mut mappings = mappings.iter();
+        let mapping = mappings.find(|mapping| zone.subnet.as_ref() == Some(&mapping.subnet));
+        match mapping.and_then(|mapping| mapping.source_nat_prefix) {
+            Some(SourceNatPrefix::Network(network)) => source_nat_network(zone) != Some(network),
+            Some(SourceNatPrefix::AutoAssigned) | None => false,
+        }
+    })
+}
+
+/// Returns the prefix for source NAT that a load balancer has in a subnet.
+pub(super) fn source_nat_network(zone: &LoadBalancerZone) -> Option<Ipv6Net> {
+    zone.source_nat_prefixes.first()?.parse().ok()
 }
 
 /// Returns the private IPv4 address of each subnet; an empty list if none is requested, or together
@@ -223,6 +270,26 @@ fn ipv6_addresses(
         errors.extend(field_errors(ANNOTATION_IPV6, messages));
         Vec::new()
     })
+}
+
+/// Returns errors for prefixes for source NAT that are outside of their subnets.
+fn source_nat_prefix_errors(subnets: &[&Subnet], desired: &DesiredLoadBalancer) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for (subnet, prefix) in subnets.iter().zip(&desired.source_nat_prefixes) {
+        let SourceNatPrefix::Network(network) = prefix else {
+            continue;
+        };
+        let networks = &subnet.ipv6_cidrs;
+        if !networks.iter().any(|outer| outer.contains(network)) {
+            let networks: Vec<_> = networks.iter().map(Ipv6Net::to_string).collect();
+            let message = format!(
+                "Invalid value in source-nat-ipv6-prefixes: {network}. Value must be within subnet CIDR range: [{}].",
+                networks.join(", ")
+            );
+            errors.push(FieldError::new(ANNOTATION_PREFIXES, message));
+        }
+    }
+    errors
 }
 
 fn field_errors(annotation: &str, messages: Vec<String>) -> impl Iterator<Item = FieldError> {

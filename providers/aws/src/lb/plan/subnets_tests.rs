@@ -280,6 +280,7 @@ fn addresses_go_to_their_subnets() {
         allocation: None,
         private_ipv4: None,
         ipv6: None,
+        source_nat_prefix: None,
     };
     let (a, b) = (plain("subnet-a"), plain("subnet-b"));
     assert_eq!(mapped(&desired()), Ok(vec![a.clone(), b.clone()]));
@@ -306,6 +307,38 @@ fn addresses_go_to_their_subnets() {
         v6(eip(&b, "eipalloc-2"), "2001:db8:0:b::1"),
     ];
     assert_eq!(mapped(&eip_and_v6), Ok(expected));
+}
+
+// LB5
+#[test]
+fn source_nat_prefixes_go_to_their_subnets_by_position() {
+    let prefix = |text: &str| match text {
+        "auto_assigned" => SourceNatPrefix::AutoAssigned,
+        text => SourceNatPrefix::Network(text.parse().unwrap()),
+    };
+    let with = |texts: &[&str]| DesiredLoadBalancer {
+        source_nat_prefixes: texts.iter().map(|text| prefix(text)).collect(),
+        ..dual()
+    };
+    let (in_a, in_b) = ("2001:db8:0:a:1::/80", "2001:db8:0:b:1::/80");
+    for texts in [[in_a, in_b], [in_a, "auto_assigned"], ["auto_assigned", in_b]] {
+        let mapped = mapped(&with(&texts)).unwrap();
+        let found: Vec<_> = mapped
+            .iter()
+            .map(|mapping| mapping.source_nat_prefix.unwrap())
+            .collect();
+        assert_eq!(found, texts.map(prefix), "{texts:?}");
+    }
+    let outside = |text: &str, network: &str| {
+        format!(
+            "{ANNOTATION_PREFIXES}: Invalid value in source-nat-ipv6-prefixes: {text}. Value must be within subnet CIDR range: \
+             [{network}]."
+        )
+    };
+    assert_eq!(
+        mapped(&with(&[in_b, in_a])),
+        Err(vec![outside(in_b, "2001:db8:0:a::/64"), outside(in_a, "2001:db8:0:b::/64")])
+    );
 }
 
 // LB5

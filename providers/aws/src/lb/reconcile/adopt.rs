@@ -257,7 +257,7 @@ impl LoadBalancerReconciler {
             return Err(rejected(arn, reason));
         }
         self.observer
-            .read_missing(op, &desired.owner, &mut adopted)
+            .read_details(op, desired, &mut adopted)
             .await?;
         Ok(adopted)
     }
@@ -280,9 +280,7 @@ impl LoadBalancerReconciler {
                 observed.target_groups.push(group);
             }
         }
-        self.observer
-            .read_missing(op, &desired.owner, observed)
-            .await
+        self.observer.read_details(op, desired, observed).await
     }
 
     /// Claims the target groups and the managed security group that were let go of and are on a load

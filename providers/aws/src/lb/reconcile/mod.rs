@@ -261,13 +261,7 @@ impl LoadBalancerReconciler {
         mut observed: ObservedState,
         state: &mut LoadBalancerSyncState,
     ) -> Result<ObservedState, CloudError> {
-        if observed.is_complete() {
-            return Ok(observed);
-        }
-        let result = self
-            .observer
-            .read_missing(op, &desired.owner, &mut observed)
-            .await;
+        let result = self.observer.read_details(op, desired, &mut observed).await;
         match result {
             Ok(()) => Ok(observed),
             Err(error) => {
@@ -314,9 +308,14 @@ impl LoadBalancerReconciler {
     ) -> Result<ObservedState, CloudError> {
         let names = load_balancer_names(input);
         let observer = self.observer.with_response_cache(&state.responses);
-        let result = observer
-            .observe(op, &load_balancer_query(input, &names, state), read_scope)
-            .await;
+        let query = load_balancer_query(input, &names, state);
+        let mut result = observer.observe(op, &query, read_scope).await;
+        if read_scope == ReadScope::Full
+            && let Ok(observed) = &mut result
+            && let Err(error) = observer.read_capacity(op, input.desired, observed).await
+        {
+            result = Err(error);
+        }
         let observed = state.responses.finish(result)?;
         state.read_at = Some(Instant::now());
         Ok(observed)
@@ -399,6 +398,7 @@ impl LoadBalancerReconciler {
             let result = applier.apply(&actions).await;
             let other_pending = applier.deferred;
             let target_group_full = applier.target_group_full;
+            let rejected_capacity = applier.rejected_capacity;
             observed = working_state.observed;
 
             match result {
@@ -421,7 +421,7 @@ impl LoadBalancerReconciler {
                     observed.rules_digest = Some(plan_input.rules_digest);
                     state.observed = Some(observed);
                     self.report_unmanaged_groups(op, desired, resolved_targets, state);
-                    if let Some(error) = target_group_full {
+                    if let Some(error) = target_group_full.or(rejected_capacity) {
                         return Err(error);
                     }
                     if other_pending.is_empty() {
@@ -479,6 +479,7 @@ impl LoadBalancerReconciler {
             working_state,
             deferred: Vec::new(),
             target_group_full: None,
+            rejected_capacity: None,
         }
     }
 
@@ -622,9 +623,7 @@ impl LoadBalancerReconciler {
         if op.may_write().is_ok() {
             return Ok(());
         }
-        self.observer
-            .read_missing(op, &desired.owner, observed)
-            .await
+        self.observer.read_details(op, desired, observed).await
     }
 
     /// Plans the security group rules of an existing load balancer.

@@ -195,6 +195,7 @@ impl Case {
             allocation: None,
             private_ipv4: None,
             ipv6: None,
+            source_nat_prefix: None,
         };
         let request = CreateLoadBalancer {
             name: name.into(),

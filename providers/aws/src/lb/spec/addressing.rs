@@ -6,7 +6,7 @@ use super::{DefaultsSource, SpecReader};
 use crate::{
     api::{
         AllocationId,
-        elb::{IpAddressType, Scheme},
+        elb::{IpAddressType, Scheme, SourceNatPrefix},
     },
     lb::{
         model::{SubnetChoice, SubnetName},
@@ -25,6 +25,7 @@ pub(in crate::lb) struct Addressing {
     pub(super) private_ipv4: Vec<Ipv4Addr>,
     pub(super) ipv6: Vec<Ipv6Addr>,
     pub(in crate::lb) ipv6_source_nat: Option<bool>,
+    pub(super) source_nat_prefixes: Vec<SourceNatPrefix>,
 }
 
 impl Addressing {
@@ -49,6 +50,7 @@ pub(super) fn read(reader: &mut SpecReader<'_>) -> Addressing {
         .unwrap_or(IpAddressType::Ipv4);
     let scheme = scheme(reader);
     let subnets = subnets(reader);
+    let ipv6_source_nat = source_nat(reader, ip_address_type);
     Addressing {
         custom_name: custom_name(reader),
         scheme,
@@ -56,7 +58,13 @@ pub(super) fn read(reader: &mut SpecReader<'_>) -> Addressing {
         allocations: allocations(reader, scheme, &subnets),
         private_ipv4: private_ipv4(reader, scheme, &subnets),
         ipv6: ipv6(reader, ip_address_type, &subnets),
-        ipv6_source_nat: source_nat(reader, ip_address_type),
+        source_nat_prefixes: source_nat_prefixes(
+            reader,
+            ip_address_type,
+            ipv6_source_nat,
+            &subnets,
+        ),
+        ipv6_source_nat,
         subnets,
     }
 }
@@ -182,6 +190,44 @@ fn source_nat(reader: &mut SpecReader<'_>, ip_address_type: IpAddressType) -> Op
         reader
             .annotations
             .invalid_value(&a::SOURCE_NAT.definition, message);
+    }
+    found
+}
+
+fn source_nat_prefixes(
+    reader: &mut SpecReader<'_>,
+    ip_address_type: IpAddressType,
+    ipv6_source_nat: Option<bool>,
+    subnets: &SubnetChoice,
+) -> Vec<SourceNatPrefix> {
+    let definition = &a::SOURCE_NAT_PREFIXES.definition;
+    let found = reader
+        .annotations
+        .get(&a::SOURCE_NAT_PREFIXES)
+        .unwrap_or_default();
+    if found.is_empty() {
+        return found;
+    }
+    if ip_address_type != IpAddressType::Dualstack {
+        let message = "source-nat-ipv6-prefixes annotation can only be set for Network Load Balancers using Dualstack IP \
+                       address type.";
+        reader.annotations.invalid_value(definition, message);
+    }
+    if ipv6_source_nat != Some(true) {
+        let message = "source-nat-ipv6-prefixes annotation is only applicable if enable-prefix-for-ipv6-source-nat annotation \
+                       is set to on.";
+        reader.annotations.invalid_value(definition, message);
+    }
+    // Discovered subnets have no order that the owner of the Service knows.
+    if *subnets == SubnetChoice::Discover {
+        let message = "source-nat-ipv6-prefixes annotation needs the subnets annotation, whose order it follows";
+        reader.annotations.invalid_value(definition, message);
+    }
+    if let Some((n, m)) = address_count_mismatch(&found, subnets) {
+        let message = format!(
+            "Number of values in source-nat-ipv6-prefixes ({n}) must match the number of subnets ({m})."
+        );
+        reader.annotations.invalid_value(definition, message);
     }
     found
 }

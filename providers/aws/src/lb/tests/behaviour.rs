@@ -342,6 +342,7 @@ pub(super) async fn foreign(rig: &Fixture, name: &str, tags: &[(&str, &str)]) {
         allocation: None,
         private_ipv4: None,
         ipv6: None,
+        source_nat_prefix: None,
     };
     let tags: Tags = tags
         .iter()

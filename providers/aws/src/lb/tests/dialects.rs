@@ -23,13 +23,15 @@ use crate::{
 const DIALECT: &str = "annotation-dialect";
 
 /// What upstream ignores, with values that have an effect in the other dialect or are rejected there.
-const DORMANT: [(&str, &str); 21] = [
+const DORMANT: [(&str, &str); 23] = [
     ("nlb-target-type", "ip"),
     ("name", "a-name-with-more-than-32-characters"),
     ("scheme", "internal"),
     ("ip-address-type", "dualstack"),
     ("ipv6-addresses", "2001:db8::1"),
     ("enable-prefix-for-ipv6-source-nat", "on"),
+    ("source-nat-ipv6-prefixes", "auto_assigned"),
+    ("minimum-load-balancer-capacity", "CapacityUnits=3000"),
     ("disable-nlb-sg", "true"),
     ("manage-backend-security-group-rules", "false"),
     ("inbound-sg-rules-on-private-link-traffic", "off"),

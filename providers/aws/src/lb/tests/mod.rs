@@ -2,6 +2,7 @@
 
 mod adopted;
 mod behaviour;
+mod capacity;
 mod classic;
 mod classic_doubt;
 mod classic_orphans;
@@ -21,4 +22,5 @@ mod resume;
 mod retained;
 mod shared_group;
 mod sleep_limits;
+mod source_nat;
 mod takeover;

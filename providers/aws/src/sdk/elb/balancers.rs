@@ -88,6 +88,7 @@ fn load_balancer(action: Action, from: types::LoadBalancer) -> Result<LoadBalanc
 fn zone(from: types::AvailabilityZone) -> LoadBalancerZone {
     let addresses = from.load_balancer_addresses.unwrap_or_default();
     LoadBalancerZone {
+        source_nat_prefixes: texts_or_empty(from.source_nat_ipv6_prefixes),
         zone: text_or_empty(from.zone_name),
         subnet: non_empty(from.subnet_id),
         allocations: addresses
@@ -111,6 +112,7 @@ fn mapping(mapping: SubnetMapping) -> types::SubnetMapping {
         .set_allocation_id(mapping.allocation.map(|id| id.to_string()))
         .set_private_ipv4_address(mapping.private_ipv4.map(|address| address.to_string()))
         .set_ipv6_address(mapping.ipv6.map(|address| address.to_string()))
+        .set_source_nat_ipv6_prefix(mapping.source_nat_prefix.map(|prefix| prefix.to_string()))
         .build()
 }
 

@@ -2,6 +2,7 @@
 
 pub(super) mod attributes_and_tags;
 pub(super) mod balancers;
+pub(super) mod capacity;
 pub(super) mod classic;
 pub(super) mod classic_changes;
 pub(super) mod listeners;

@@ -17,6 +17,7 @@ pub(crate) fn mapping(subnet: &Subnet) -> SubnetMapping {
         allocation: None,
         private_ipv4: None,
         ipv6: None,
+        source_nat_prefix: None,
     }
 }
 

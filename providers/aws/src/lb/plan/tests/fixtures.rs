@@ -50,6 +50,7 @@ pub(super) fn mapping(subnet: &str) -> SubnetMapping {
         allocation: None,
         private_ipv4: None,
         ipv6: None,
+        source_nat_prefix: None,
     }
 }
 
@@ -149,6 +150,11 @@ pub(super) fn carry_out(picture: &mut WorkingState, step: &PlannedAction, exposu
 pub(super) fn balancer(create: &CreateLoadBalancer) -> LoadBalancer {
     let zone = |m: &SubnetMapping| LoadBalancerZone {
         subnet: Some(m.subnet.clone()),
+        source_nat_prefixes: m
+            .source_nat_prefix
+            .iter()
+            .map(|prefix| prefix.to_string().into())
+            .collect(),
         ..LoadBalancerZone::default()
     };
     LoadBalancer {

@@ -6,6 +6,7 @@ use super::{
     fixtures::{attributes, mapping, plan_input, reach},
     *,
 };
+use crate::api::elb::SourceNatPrefix;
 
 fn same_exposure(wanted: &DesiredLoadBalancer, from: &ObservedState) -> PlanInput {
     PlanInput {
@@ -418,6 +419,7 @@ fn an_existing_load_balancer_keeps_its_elastic_ips_whatever_their_order() {
                 allocation: ids(id),
                 private_ipv4: None,
                 ipv6: None,
+                source_nat_prefix: None,
             };
             pairs.iter().map(pair).collect()
         };
@@ -474,5 +476,125 @@ fn an_elastic_ip_moves_to_no_new_subnet_while_the_load_balancer_has_it() {
         let text = error.to_string();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{name}: {text}");
         assert!(text.contains(&format!("in subnet {subnet} cannot be changed")), "{name}: {text}");
+    }
+}
+
+// LB7
+#[test]
+fn capacity_is_reserved_last_and_only_if_it_was_read() {
+    let wanted = |units| DesiredLoadBalancer { capacity_units: units, ..web() };
+    let cases = [
+        (None, None, None),
+        (None, Some(3000), None),
+        (Some(3000), None, None),
+        (Some(3000), Some(3000), None),
+        (Some(3000), Some(0), Some(3000)),
+        (Some(4000), Some(3000), Some(4000)),
+        (Some(0), Some(3000), Some(0)),
+        (Some(0), Some(0), None),
+    ];
+    for (desired, reserved, expected) in cases {
+        let wanted = wanted(desired);
+        let mut seen = there(&web());
+        seen.load_balancer.as_mut().unwrap().capacity_units = reserved;
+        let input = same_exposure(&wanted, &seen);
+        let expected: Vec<_> = expected
+            .into_iter()
+            .map(ActionKind::ReserveCapacity)
+            .collect();
+        assert_eq!(actions(&wanted, &input, &seen), expected, "{desired:?}, {reserved:?}");
+        reach(&wanted, &input, &seen);
+        // In upstream's scope nothing of it is done, even if it were asked for.
+        let as_upstream =
+            DesiredLoadBalancer { updates: UpdateScope::AsCloudProviderAws, ..wanted };
+        assert_eq!(actions(&as_upstream, &input, &seen), []);
+    }
+    // A new load balancer has none, and gets it when everything else is there.
+    let nothing = ObservedState::default();
+    for (desired, last) in [
+        (Some(3000), "ModifyCapacityReservation"),
+        (Some(0), "RemoveSecurityGroupRules"),
+        (None, "RemoveSecurityGroupRules"),
+    ] {
+        let wanted = wanted(desired);
+        let input = plan_input(&wanted, &["i-1"]);
+        let steps = plan(&wanted, &input, &nothing).unwrap();
+        assert_eq!(*names(&steps).last().unwrap(), last, "{desired:?}");
+        reach(&wanted, &input, &nothing);
+    }
+    // An adoption that is not finished does not change it yet.
+    let wanted = wanted(Some(3000));
+    let mut seen = there(&web());
+    seen.load_balancer.as_mut().unwrap().capacity_units = Some(0);
+    let input = PlanInput { keeps_targets: true, ..same_exposure(&wanted, &seen) };
+    assert_eq!(actions(&wanted, &input, &seen), []);
+}
+
+// LB5
+#[test]
+fn source_nat_stays_on_and_with_its_prefixes_when_other_subnets_are_set() {
+    let network = |text: &str| Some(SourceNatPrefix::Network(text.parse().unwrap()));
+    let wanted = DesiredLoadBalancer {
+        ip_address_type: IpAddressType::Dualstack,
+        ipv6_source_nat: Some(true),
+        ..web()
+    };
+    let mut seen = there(&wanted);
+    let zones = &mut seen.load_balancer.as_mut().unwrap().resource.zones;
+    zones[0].source_nat_prefixes = vec!["2001:db8::/80".into()];
+    let more = vec![mapping("subnet-a"), mapping("subnet-b"), mapping("subnet-c")];
+    let first = SubnetMapping {
+        source_nat_prefix: network("2001:db8::/80"),
+        ..mapping("subnet-a")
+    };
+    let kept = vec![first.clone(), mapping("subnet-b"), mapping("subnet-c")];
+    // Whether or not the Service says so.
+    for source_nat in [Some(true), None] {
+        let wanted = DesiredLoadBalancer { ipv6_source_nat: source_nat, ..wanted.clone() };
+        let input = PlanInput { subnets: Some(more.clone()), ..same_exposure(&wanted, &seen) };
+        let expected = change(kept.clone(), Some(true), None, false);
+        assert_eq!(actions(&wanted, &input, &seen), [expected], "{source_nat:?}");
+    }
+    // Turned off, it has no prefixes.
+    let off = DesiredLoadBalancer { ipv6_source_nat: Some(false), ..wanted.clone() };
+    let input = PlanInput { subnets: Some(more.clone()), ..same_exposure(&off, &seen) };
+    assert_eq!(actions(&off, &input, &seen), [change(more, Some(false), None, false)]);
+    let there = reach(&off, &input, &seen);
+    assert_eq!(there.load_balancer.unwrap().resource.zones[0].source_nat_prefixes, []);
+    // A certain prefix replaces another one, unless UDP uses that.
+    let second = SubnetMapping {
+        source_nat_prefix: network("2001:db8:0:0:1::/80"),
+        ..mapping("subnet-a")
+    };
+    let replaced = vec![second.clone(), mapping("subnet-b")];
+    let input = PlanInput {
+        subnets: Some(replaced.clone()),
+        ..same_exposure(&wanted, &seen)
+    };
+    assert_eq!(actions(&wanted, &input, &seen), [change(replaced, Some(true), None, false)]);
+    reach(&wanted, &input, &seen);
+    for protocol in [ElbProtocol::Udp, ElbProtocol::TcpUdp] {
+        let mut seen = seen.clone();
+        let listeners = &mut seen.load_balancer.as_mut().unwrap().listeners;
+        listeners[0].resource.protocol = Some(protocol);
+        let error = plan(&wanted, &input, &seen).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains("in subnet subnet-a cannot be changed"),
+            "{error}"
+        );
+        // The one that is there is as good as any.
+        let assigned = SubnetMapping {
+            source_nat_prefix: Some(SourceNatPrefix::AutoAssigned),
+            ..mapping("subnet-a")
+        };
+        for same in [&first, &assigned] {
+            let subnets = Some(vec![same.clone(), mapping("subnet-b")]);
+            let input = PlanInput { subnets, ..same_exposure(&wanted, &seen) };
+            let planned = plan(&wanted, &input, &seen).unwrap();
+            assert!(names(&planned).iter().all(|name| *name != "SetSubnets"), "{planned:?}");
+        }
     }
 }

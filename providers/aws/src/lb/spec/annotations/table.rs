@@ -6,11 +6,13 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
+use ipnet::Ipv6Net;
+
 use super::{Annotation, AnnotationKey, NOT_SENT, Origin, Parse, Section, ValueKind, parse};
 use crate::{
     api::{
         AllocationId,
-        elb::{HealthProtocol, IpAddressType, Scheme, TargetType},
+        elb::{HealthProtocol, IpAddressType, Scheme, SourceNatPrefix, TargetType},
     },
     config::AnnotationDialect,
 };
@@ -342,6 +344,48 @@ pub(in crate::lb) static SOURCE_NAT: AnnotationKey<bool> =
         "UDP on a dualstack load balancer takes enable-prefix-for-ipv6-source-nat: on",
     ]);
 
+pub(in crate::lb) static SOURCE_NAT_PREFIXES: AnnotationKey<Vec<SourceNatPrefix>> =
+    AnnotationKey::new(Addresses, "source-nat-ipv6-prefixes", ValueKind::List, |_, text| {
+        parse::list(text)
+            .iter()
+            .map(|item| source_nat_prefix(item))
+            .collect()
+    })
+    .from(Origin::Lbc)
+    .default("AWS chooses the prefixes, and keeps them")
+    .effect(
+        "IPv6 prefixes with 80 bits for source NAT, or `auto_assigned`: one per subnet in the order of the annotation `subnets`. \
+         AWS changes none while the load balancer has a UDP listener. `auto_assigned` keeps a prefix that is there.",
+    )
+    .errors(&[
+        "source-nat-ipv6-prefixes annotation can only be set for Network Load Balancers using Dualstack IP address type.",
+        "source-nat-ipv6-prefixes annotation is only applicable if enable-prefix-for-ipv6-source-nat annotation is set to on.",
+        "source-nat-ipv6-prefixes annotation needs the subnets annotation, whose order it follows",
+        "Number of values in source-nat-ipv6-prefixes (n) must match the number of subnets (m).",
+        "Invalid value in source-nat-ipv6-prefixes: x. Prefix length must be 80, but n is specified.",
+        "Invalid value in source-nat-ipv6-prefixes: x. Value must be a valid IPv6 CIDR.",
+        "Invalid value in source-nat-ipv6-prefixes: x. Value must be within subnet CIDR range: […].",
+        "source-nat-ipv6-prefixes: the prefix of load balancer l in subnet s cannot be changed while it has UDP listeners",
+    ]);
+
+/// Number of bits of an IPv6 prefix for source NAT (AWS).
+const SOURCE_NAT_PREFIX_LENGTH: u8 = 80;
+
+fn source_nat_prefix(text: &str) -> Result<SourceNatPrefix, String> {
+    if text == SourceNatPrefix::AUTO_ASSIGNED {
+        return Ok(SourceNatPrefix::AutoAssigned);
+    }
+    let invalid = |what: &str| format!("Invalid value in source-nat-ipv6-prefixes: {text}. {what}");
+    let network: Ipv6Net = text
+        .parse()
+        .map_err(|_| invalid("Value must be a valid IPv6 CIDR."))?;
+    if network.prefix_len() != SOURCE_NAT_PREFIX_LENGTH {
+        let length = network.prefix_len();
+        return Err(invalid(&format!("Prefix length must be 80, but {length} is specified.")));
+    }
+    Ok(SourceNatPrefix::Network(network.trunc()))
+}
+
 pub(in crate::lb) static SOURCE_RANGES: AnnotationKey<Vec<Box<str>>> =
     list(Security, "service.beta.kubernetes.io/load-balancer-source-ranges")
         .default("`0.0.0.0/0`, and `::/0` with `dualstack`")
@@ -595,6 +639,33 @@ pub(in crate::lb) static ATTRIBUTES: AnnotationKey<Pairs> = map(Attributes, "att
         "invalid dns_record.client_routing_policy set in annotation …: got 'x' expected one of […]",
     ]);
 
+pub(in crate::lb) static CAPACITY: AnnotationKey<u32> =
+    AnnotationKey::new(Attributes, "minimum-load-balancer-capacity", ValueKind::Map, |key, text| {
+        let pairs = parse::map(text)
+            .ok_or_else(|| format!("failed to parse stringMap annotation, {key}: {text}"))?;
+        if let Some(other) = pairs.keys().find(|key| &***key != CAPACITY_UNITS) {
+            return Err(format!("invalid key to set the capacity: {other}, Expected key: {CAPACITY_UNITS}"));
+        }
+        let value = pairs.get(CAPACITY_UNITS).map_or("", |value| value);
+        let units = value.parse::<u32>().ok();
+        let units = units.filter(|units| i32::try_from(*units).is_ok());
+        units.ok_or_else(|| format!("invalid value to set the capacity: {value}"))
+    })
+    .from(Origin::Lbc)
+    .default("neither read nor changed")
+    .effect(
+        "`CapacityUnits=n`: the load balancer's capacity never falls below n units, which AWS charges for. `CapacityUnits=0` ends \
+         that. Without the annotation a reservation stays: set 0 first. AWS reserves nothing for load balancers with TLS \
+         listeners.",
+    )
+    .errors(&[
+        "invalid key to set the capacity: x, Expected key: CapacityUnits",
+        "invalid value to set the capacity: x",
+    ]);
+
+/// The only key of the annotation for reserved capacity.
+const CAPACITY_UNITS: &str = "CapacityUnits";
+
 const CLASSIC: &str = "for classic load balancers only";
 const NOT_HERE: &str = "not supported here";
 
@@ -617,6 +688,7 @@ pub(in crate::lb) static ALL: [&Annotation; 58] = [
     &PRIVATE_IPV4.definition,
     &IPV6.definition,
     &SOURCE_NAT.definition,
+    &SOURCE_NAT_PREFIXES.definition,
     &SOURCE_RANGES.definition,
     &SECURITY_GROUPS.definition,
     &EXTRA_SECURITY_GROUPS.definition,
@@ -649,6 +721,7 @@ pub(in crate::lb) static ALL: [&Annotation; 58] = [
     &ACCESS_LOG_BUCKET.definition,
     &ACCESS_LOG_PREFIX.definition,
     &ATTRIBUTES.definition,
+    &CAPACITY.definition,
     &ignored("access-log-emit-interval", ValueKind::Integer, Origin::Classic, CLASSIC),
     &ignored("connection-draining-enabled", ValueKind::Bool, Origin::Classic, CLASSIC),
     &ignored("connection-draining-timeout", ValueKind::Integer, Origin::Classic, CLASSIC),
@@ -659,9 +732,7 @@ pub(in crate::lb) static ALL: [&Annotation; 58] = [
         Origin::Lbc,
         "managed security groups always let in what path MTU discovery needs",
     ),
-    &ignored("source-nat-ipv6-prefixes", ValueKind::List, Origin::Lbc, "AWS chooses the prefixes"),
     &ignored("quic-enabled-ports", ValueKind::List, Origin::Lbc, NOT_HERE),
-    &ignored("minimum-load-balancer-capacity", ValueKind::Map, Origin::Lbc, NOT_HERE),
     &Annotation {
         port: "${protocol}-${port}",
         ..ignored("service.beta.kubernetes.io/actions.", ValueKind::Text, Origin::Lbc, NOT_HERE)

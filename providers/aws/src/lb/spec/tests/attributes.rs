@@ -382,3 +382,47 @@ fn a_udp_port_is_no_reason_for_tcp_ports() {
         (ElbProtocol::TcpUdp, ElbProtocol::TcpUdp)
     );
 }
+
+// LB7
+#[test]
+fn reserved_capacity_is_read_strictly() {
+    let read = |value: &str| nlb().says("minimum-load-balancer-capacity", value);
+    assert_eq!(nlb().wanted().capacity_units, None);
+    for (value, expected) in [
+        ("", None),
+        ("CapacityUnits=0", Some(0)),
+        (" CapacityUnits = 3000 , ", Some(3000)),
+        ("CapacityUnits=2147483647", Some(2_147_483_647)),
+    ] {
+        assert_eq!(read(value).wanted().capacity_units, expected, "{value:?}");
+    }
+    let key = "service.beta.kubernetes.io/aws-load-balancer-minimum-load-balancer-capacity";
+    let no_map = |value: &str| format!("failed to parse stringMap annotation, {key}: {value}");
+    let no_units = |value: &str| format!("invalid value to set the capacity: {value}");
+    for (value, expected) in [
+        ("3000", no_map("3000")),
+        (
+            "capacityUnits=1",
+            "invalid key to set the capacity: capacityUnits, Expected key: CapacityUnits"
+                .to_owned(),
+        ),
+        (
+            "CapacityUnits=1,Units=2",
+            "invalid key to set the capacity: Units, Expected key: CapacityUnits".to_owned(),
+        ),
+        (",", no_units("")),
+        ("CapacityUnits=", no_units("")),
+        ("CapacityUnits=-1", no_units("-1")),
+        ("CapacityUnits=1.5", no_units("1.5")),
+        ("CapacityUnits=2147483648", no_units("2147483648")),
+    ] {
+        assert_eq!(read(value).mistakes(), [expected], "{value:?}");
+    }
+    assert_eq!(
+        read("CapacityUnits=3000")
+            .upstream()
+            .wanted()
+            .capacity_units,
+        None
+    );
+}

@@ -58,7 +58,7 @@ fn every_annotation_that_upstream_ignores_is_dormant_until_the_opt_in() {
             .says("annotation-dialect", "upstream");
         assert_eq!(opted_out.wanted(), case.clone().upstream().wanted(), "{name}");
     }
-    assert_eq!(tested, 18, "rows of the table that are dormant and were compared");
+    assert_eq!(tested, 20, "rows of the table that are dormant and were compared");
 }
 
 #[test]

@@ -214,3 +214,80 @@ fn source_nat_with_ipv6_is_for_dual_stack_and_needed_for_udp() {
     assert_eq!(nat(udp.clone(), "off").mistakes(), [message]);
     assert_eq!(nat(udp, "on").listeners().len(), 1);
 }
+
+// LB5
+#[test]
+fn source_nat_prefixes_are_read_in_the_order_of_named_subnets() {
+    let dual = || nlb().says("ip-address-type", "dualstack");
+    let named = |case: Case| case.says("subnets", "subnet-1,subnet-2");
+    let nat = |case: Case| case.says("enable-prefix-for-ipv6-source-nat", "on");
+    let with = |case: Case, value: &str| case.says("source-nat-ipv6-prefixes", value);
+    let texts = |case: Case| -> Vec<String> {
+        let prefixes = case.wanted().source_nat_prefixes;
+        prefixes.iter().map(ToString::to_string).collect()
+    };
+    let right = || nat(named(dual()));
+    assert_eq!(texts(right()), [""; 0]);
+    assert_eq!(texts(with(right(), " , ")), [""; 0]);
+    assert_eq!(
+        texts(with(right(), "2001:DB8:0:0:1:0:0:9/80, auto_assigned")),
+        ["2001:db8:0:0:1::/80", "auto_assigned"]
+    );
+    let value = |text: &str, what: &str| {
+        format!("Invalid value in source-nat-ipv6-prefixes: {text}. {what}")
+    };
+    let cidr = "Value must be a valid IPv6 CIDR.";
+    let both = "auto_assigned,auto_assigned";
+    let cases = [
+        (
+            nat(named(nlb())).without("enable-prefix-for-ipv6-source-nat"),
+            both,
+            vec![
+                "source-nat-ipv6-prefixes annotation can only be set for Network Load Balancers using Dualstack IP address \
+                 type."
+                    .to_owned(),
+                "source-nat-ipv6-prefixes annotation is only applicable if enable-prefix-for-ipv6-source-nat annotation is \
+                 set to on."
+                    .to_owned(),
+            ],
+        ),
+        (
+            named(dual()).says("enable-prefix-for-ipv6-source-nat", "off"),
+            both,
+            vec![
+                "source-nat-ipv6-prefixes annotation is only applicable if enable-prefix-for-ipv6-source-nat annotation is \
+                 set to on."
+                    .to_owned(),
+            ],
+        ),
+        (
+            nat(dual()),
+            both,
+            vec![
+                "source-nat-ipv6-prefixes annotation needs the subnets annotation, whose order it follows"
+                    .to_owned(),
+            ],
+        ),
+        (
+            right(),
+            "auto_assigned",
+            vec![
+                "Number of values in source-nat-ipv6-prefixes (1) must match the number of subnets (2)."
+                    .to_owned(),
+            ],
+        ),
+        (right(), "auto_assigned,auto", vec![value("auto", cidr)]),
+        (right(), "2001:db8::,auto_assigned", vec![value("2001:db8::", cidr)]),
+        (right(), "10.0.0.0/80,auto_assigned", vec![value("10.0.0.0/80", cidr)]),
+        (right(), "10.0.0.0/8,auto_assigned", vec![value("10.0.0.0/8", cidr)]),
+        (
+            right(),
+            "2001:db8::/64,auto_assigned",
+            vec![value("2001:db8::/64", "Prefix length must be 80, but 64 is specified.")],
+        ),
+    ];
+    for (case, prefixes, expected) in cases {
+        assert_eq!(with(case, prefixes).mistakes(), expected, "{prefixes}");
+    }
+    assert_eq!(with(right(), "x").upstream().wanted().source_nat_prefixes, []);
+}

@@ -40,6 +40,15 @@ pub(super) fn telling() -> BTreeMap<&'static str, (Case, &'static str)> {
         ("private-ipv4-addresses", (nlb().says("internal", "true"), "10.0.0.1")),
         ("ipv6-addresses", (dual(), "2001:db8::1")),
         ("enable-prefix-for-ipv6-source-nat", (dual(), "on")),
+        (
+            "source-nat-ipv6-prefixes",
+            (
+                dual()
+                    .says("enable-prefix-for-ipv6-source-nat", "on")
+                    .says("subnets", "subnet-1"),
+                "auto_assigned",
+            ),
+        ),
         ("service.beta.kubernetes.io/load-balancer-source-ranges", (nlb(), "10.0.0.0/8")),
         ("security-groups", (managed(), "sg-1")),
         ("disable-nlb-sg", (nlb(), "true")),
@@ -69,6 +78,7 @@ pub(super) fn telling() -> BTreeMap<&'static str, (Case, &'static str)> {
         ("access-log-s3-bucket-name", (logs(), "b")),
         ("access-log-s3-bucket-prefix", (logs(), "p")),
         ("attributes", (nlb(), "deletion_protection.enabled=true")),
+        ("minimum-load-balancer-capacity", (nlb(), "CapacityUnits=3000")),
     ]
     .into_iter()
     .collect()

@@ -144,6 +144,7 @@ impl LoadBalancerCloud for AwsAdapter {
                 allocation: None,
                 private_ipv4: None,
                 ipv6: None,
+                source_nat_prefix: None,
             }],
             security_groups: Vec::new(),
             ipv6_source_nat: None,
