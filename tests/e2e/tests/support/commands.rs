@@ -69,7 +69,7 @@ pub(crate) const TRIALS: [(&str, Trial); 76] = [
     ("kubectl wait service/web --for=jsonpath='{.status.loadBalancer.ingress[0].ip}'", Demo),
     (
         "kubectl wait service/web --for=jsonpath='{.status.loadBalancer.ingress[0].hostname}'",
-        Nobody(AWS),
+        AWS_MIGRATION,
     ),
     ("sed 's/CLUSTER_ID/example/g' providers/aws/docs/iam/all.json", Demo),
     // Kinds that the embedded server does not have, accounts, and an election.

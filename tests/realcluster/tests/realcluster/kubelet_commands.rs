@@ -10,7 +10,7 @@ use ccm_realcluster::{Cluster, root};
 use crate::guides::{self, Command, Trial};
 use crate::release::{self, NAME, NAMESPACE};
 
-/// All of them within this time; what they wait for takes most of it.
+/// Longest time of a script, on a machine that is busy with other suites.
 const LIMIT: Duration = Duration::from_secs(240);
 
 /// What part of a command tells which it is, and what it shows. A command without a row fails.
@@ -34,17 +34,21 @@ const SHOWN: [(&str, &str); 14] = [
 
 /// Installs the chart as docs/install.md does, with these arguments behind: the last value of a name counts.
 pub(crate) fn install(cluster: &Cluster, more: &str) -> anyhow::Result<()> {
-    let mut commands = guides::all(&root())?;
-    commands.retain(|command| {
-        command.place.starts_with("docs/install.md:") && command.text.starts_with("helm install ")
-    });
-    let [command] = &*commands else {
-        anyhow::bail!("docs/install.md installs not once: {commands:?}");
-    };
-    let script = format!("{} --wait --timeout 120s {more}", command.text);
-    run(cluster, &root(), &script)
-        .context("what docs/install.md installs")
+    let page = "docs/install.md";
+    let command = only(page, "helm install ")?;
+    run(cluster, &root(), &format!("{command} --wait --timeout 120s {more}"))
+        .with_context(|| format!("what {page} installs"))
         .map(drop)
+}
+
+/// The only command of a page that begins like this.
+pub(crate) fn only(page: &str, beginning: &str) -> anyhow::Result<String> {
+    let mut commands = guides::all(&root())?;
+    let place = format!("{page}:");
+    commands
+        .retain(|command| command.place.starts_with(&place) && command.text.starts_with(beginning));
+    anyhow::ensure!(commands.len() == 1, "{page} has not one {beginning:?}: {commands:?}");
+    Ok(commands.remove(0).text)
 }
 
 /// Runs all that need a kubelet in the order of their pages, on an installed release with the mock,
