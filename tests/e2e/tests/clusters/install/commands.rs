@@ -59,6 +59,7 @@ async fn commands_of_the_guides_work_on_a_cluster(scenario: &Scenario) -> anyhow
     let ccm = scenario.start("a", &FLAGS).await?;
     scenario.register(&names).await?;
     scenario.initialized(&names, SOON).await?;
+    scenario.may_go([&names[1]]);
     let done = type_them(&shell, &names[1]).await;
     // Whatever became of it, the next case has the server as it was.
     let cleaned = shell(CLEAN_UP).await;
