@@ -24,30 +24,33 @@ pub(crate) enum Trial {
     Demo,
     /// A shell runs it on a real API server, beside the manager.
     Cluster,
+    /// A shell runs it on a real cluster, where kubelets run the installed chart.
+    Kubelet,
     /// The test of this name does the same.
     Test(&'static str),
     /// Nothing runs it, for this reason.
     Nobody(&'static str),
 }
 
-use Trial::{Cluster, Demo, Helm, Nobody, Test};
+use Trial::{Cluster, Demo, Helm, Kubelet, Nobody, Test};
 
 const AWS: &str = "it needs an AWS account";
-const KUBELET: &str = "it needs a kubelet, for a container's log, its port, or a process in it";
-const YOURS: &str = "it names an object of yours";
+const FIPS: &str = "`cargo xtask fips` compiles the same features, in debug builds";
 const LOCAL_CLOUD: Trial = Test("the_cloud_serves_until_it_is_told_to_end");
 const MIGRATION: Trial = Test("from_upstreams_manifests_and_chart_and_back");
 const AWS_MIGRATION: Trial = Test("from_upstreams_aws_manifests_and_chart_and_back");
 const AUTHORS: Trial = Test("a_new_author_gets_from_the_template_to_the_passing_kit");
 
 /// How a command begins, and how it is tried. The first that fits decides.
-pub(crate) const TRIALS: [(&str, Trial); 73] = [
+pub(crate) const TRIALS: [(&str, Trial); 76] = [
     ("cargo run -p ccm-mock -- demo", Test("once_shows_everything_and_ends_well")),
     (
         "cargo run -p ccm-openstack -- demo",
         Test("it_stays_for_curl_and_the_openstack_client_until_it_is_told_to_end"),
     ),
     ("cargo xtask test", Nobody("it runs this test")),
+    ("cargo build --locked --release --no-default-features --features fips", Nobody(FIPS)),
+    ("cargo build --locked --release --no-default-features --features sdk,fips", Nobody(FIPS)),
     (
         "cargo build --locked --release",
         Nobody("the nightly run builds these programs before its tests"),
@@ -56,6 +59,7 @@ pub(crate) const TRIALS: [(&str, Trial); 73] = [
     ("docker buildx build", Nobody("it needs a container engine")),
     ("skopeo copy", Nobody("it needs a registry")),
     ("ctr --namespace k8s.io image import", Test("an_installed_chart_serves_a_cluster")),
+    ("helm install shadow", Kubelet),
     ("helm install", Helm),
     ("helm test", Test("an_installed_chart_serves_a_cluster")),
     // Reading, and what the demo has, too.
@@ -65,7 +69,7 @@ pub(crate) const TRIALS: [(&str, Trial); 73] = [
     ("kubectl wait service/web --for=jsonpath='{.status.loadBalancer.ingress[0].ip}'", Demo),
     (
         "kubectl wait service/web --for=jsonpath='{.status.loadBalancer.ingress[0].hostname}'",
-        Nobody(AWS),
+        AWS_MIGRATION,
     ),
     ("sed 's/CLUSTER_ID/example/g' providers/aws/docs/iam/all.json", Demo),
     // Kinds that the embedded server does not have, accounts, and an election.
@@ -76,6 +80,7 @@ pub(crate) const TRIALS: [(&str, Trial); 73] = [
     ("as=--as=system:serviceaccount:kube-system:cloud-controller-manager", Cluster),
     ("for verb in ", Cluster),
     ("kubectl auth can-i", Cluster),
+    ("kubectl delete node", Cluster),
     (
         "curl http://$(kubectl get service web -o jsonpath='{.status.loadBalancer.ingress[0].ip}')",
         Test("it_stays_for_curl_and_the_openstack_client_until_it_is_told_to_end"),
@@ -84,17 +89,16 @@ pub(crate) const TRIALS: [(&str, Trial); 73] = [
     ("aws iam put-role-policy", Nobody(AWS)),
     ("ccm-aws orphans", Test("what_was_leaked_is_found_and_deleted")),
     // A container's log, a process in it, its port, and what a leader says.
-    ("kubectl -n kube-system logs", Nobody(KUBELET)),
-    ("kubectl --namespace kube-system logs", Nobody(KUBELET)),
-    ("kubectl --namespace kube-system exec", Nobody(KUBELET)),
-    ("kubectl -n shop wait service/web", Nobody(YOURS)),
-    ("leader=$(kubectl -n kube-system get lease", Nobody(KUBELET)),
-    ("pod=$(kubectl -n kube-system get pods", Nobody(KUBELET)),
-    ("kubectl -n kube-system port-forward", Nobody(KUBELET)),
-    ("kubectl -n shop describe service", Nobody(YOURS)),
-    ("kubectl --server=https://127.0.0.1:10258", Nobody(KUBELET)),
-    ("ccm-openstack explain", Nobody(KUBELET)),
-    ("kubectl delete node", Nobody(YOURS)),
+    ("kubectl -n kube-system logs", Kubelet),
+    ("kubectl --namespace kube-system logs", Kubelet),
+    ("kubectl --namespace kube-system exec", Kubelet),
+    ("kubectl -n shop wait service/web", Kubelet),
+    ("leader=$(kubectl -n kube-system get lease", Kubelet),
+    ("pod=$(kubectl -n kube-system get pods", Kubelet),
+    ("kubectl -n kube-system port-forward", Kubelet),
+    ("kubectl -n shop describe service", Kubelet),
+    ("kubectl --server=https://127.0.0.1:10258", Kubelet),
+    ("ccm-openstack explain", Kubelet),
     (
         "ccm-mock --shadow-once",
         Test("a_shadow_beside_a_go_manager_shows_what_differs_and_writes_nothing"),

@@ -12,6 +12,7 @@ use ccm_testkit::control_plane::GoProgram;
 use ccm_testkit::moto;
 use serde_json::Value;
 
+use crate::kubelet_commands;
 use crate::migration::copy_folder;
 use crate::release::{self, NAMESPACE, SOON, helm, wait_for_nodes};
 
@@ -284,13 +285,13 @@ impl Migration<'_> {
         Ok(name)
     }
 
-    /// Waits for the host name of a Service's load balancer.
+    /// Waits for the host name of a Service's load balancer, as its page does.
     fn wait_for_name(&self, service: &str) -> anyhow::Result<String> {
-        wait_for(TAKEN_OVER, &format!("host name of {service}"), || {
-            let service = self.cluster.get(&["service", service])?;
-            let name = &service["status"]["loadBalancer"]["ingress"][0]["hostname"];
-            Ok(name.as_str().map(str::to_owned))
-        })
+        let wait = kubelet_commands::only("docs/start/aws.md", "kubectl wait ")?;
+        self.run(&wait.replace("service/web", &format!("service/{service}")))?;
+        let service = self.cluster.get(&["service", service])?;
+        let name = &service["status"]["loadBalancer"]["ingress"][0]["hostname"];
+        Ok(name.as_str().context("no host name")?.to_owned())
     }
 
     /// All pods run this image, and whoever manages now serves new Services, deletes them again, and

@@ -3,6 +3,9 @@
 //! Each case has a cluster of its own, and they run one after the other.
 
 mod aws_migration;
+#[path = "../../../e2e/tests/support/commands.rs"]
+mod guides;
+mod kubelet_commands;
 mod kubernetes;
 mod life;
 mod migration;

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use ccm_realcluster::{ADDRESS, Cluster, Programs, wait_for};
 use serde_json::Value;
 
+use crate::kubelet_commands;
 use crate::release::{
     self, NAMESPACE, SOON, ask, helm, leader, wait_for_address, wait_for_deployment, wait_for_nodes,
 };
@@ -23,7 +24,7 @@ pub(crate) fn load_balancers_reach_pods(programs: Programs) -> anyhow::Result<()
     let cluster = Cluster::start(programs, 2, &[image])?;
     crate::on(&cluster, |cluster| {
         start_cloud(cluster)?;
-        helm(cluster, "install", &["--set", VALUES])?;
+        kubelet_commands::install(cluster, &format!("--set {VALUES}"))?;
         wait_for(SOON, "leader", || leader(cluster))?;
         wait_for_nodes(cluster)?;
         helm(cluster, "test", &["--logs"])?;

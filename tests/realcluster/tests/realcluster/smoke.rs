@@ -5,10 +5,15 @@ use std::process::Command;
 use anyhow::Context as _;
 use ccm_realcluster::{Cluster, Programs, wait_for};
 
+use crate::kubelet_commands;
 use crate::release::{
     self, MOCK, SOON, curl, helm, is_ready, is_uninitialized, leader, wait_for_address,
     wait_for_deployment, wait_for_nodes,
 };
+
+/// What the guides ask about: a Service's condition, and routes.
+const FOR_GUIDES: &str = "--set-string extraArgs.service-conditions=true \
+     --set routes.enabled=true,nodeIPAM.enabled=true,cluster.cidr=10.244.0.0/16";
 
 pub(crate) fn an_installed_chart_serves_a_cluster(programs: Programs) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -40,7 +45,8 @@ fn serves(cluster: &Cluster) -> anyhow::Result<()> {
     cluster.apply(&release::web("web", 2, "Cluster"))?;
 
     // Next, the manager's pods start there nevertheless.
-    helm(cluster, "install", &["--set", MOCK])?;
+    let more = format!("--set {MOCK} --set cloudConfig.existingSecret.name= {FOR_GUIDES}");
+    kubelet_commands::install(cluster, &more)?;
     wait_for(SOON, "leader", || leader(cluster))?;
     wait_for_nodes(cluster)?;
     wait_for_deployment(cluster, "web")?;
@@ -49,11 +55,14 @@ fn serves(cluster: &Cluster) -> anyhow::Result<()> {
         curl(cluster, node, &address)?;
     }
 
-    // Last, all is as it should be.
+    // All is as it should be.
     let pods = release::pods(cluster)?;
     let well = pods
         .iter()
         .filter(|pod| is_ready(pod) && pod["status"]["containerStatuses"][0]["restartCount"] == 0);
     anyhow::ensure!(well.count() == 2, "pods that are not well: {pods:#?}");
-    helm(cluster, "test", &["--logs"]).map(drop)
+    helm(cluster, "test", &["--logs"])?;
+
+    // Last, commands of the guides.
+    kubelet_commands::work(cluster).context("commands of the guides")
 }

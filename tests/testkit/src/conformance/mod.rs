@@ -260,8 +260,6 @@ where
 mod tests {
     use super::*;
 
-    const GUIDE: &str = include_str!("../../../../docs/provider-guide.md");
-
     /// Renders rules as the table that the guide must contain.
     fn rows<C: ?Sized>(rules: &[Rule<C>]) -> String {
         let row =
@@ -271,8 +269,10 @@ mod tests {
 
     #[test]
     fn the_guide_lists_the_rules_as_they_are() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/provider-guide.md");
+        let guide = std::fs::read_to_string(path).unwrap();
         for table in [rows(&INSTANCE_RULES), rows(&LOAD_BALANCER_RULES), rows(&ROUTE_RULES)] {
-            assert!(GUIDE.contains(&table), "docs/provider-guide.md lacks this table:\n{table}");
+            assert!(guide.contains(&table), "docs/provider-guide.md lacks this table:\n{table}");
         }
     }
 }

@@ -59,7 +59,8 @@ async fn commands_of_the_guides_work_on_a_cluster(scenario: &Scenario) -> anyhow
     let ccm = scenario.start("a", &FLAGS).await?;
     scenario.register(&names).await?;
     scenario.initialized(&names, SOON).await?;
-    let done = type_them(&shell).await;
+    scenario.may_go([&names[1]]);
+    let done = type_them(&shell, &names[1]).await;
     // Whatever became of it, the next case has the server as it was.
     let cleaned = shell(CLEAN_UP).await;
     ccm.terminate().await?;
@@ -68,8 +69,11 @@ async fn commands_of_the_guides_work_on_a_cluster(scenario: &Scenario) -> anyhow
     cleaned.and(cleaned_later).map(drop)
 }
 
-/// Runs them in the order of the pages.
-async fn type_them(shell: &impl AsyncFn(&str) -> anyhow::Result<String>) -> anyhow::Result<()> {
+/// Runs them in the order of the pages. The node is one that may be deleted.
+async fn type_them(
+    shell: &impl AsyncFn(&str) -> anyhow::Result<String>,
+    node: &str,
+) -> anyhow::Result<()> {
     let commands = guides::tried(&root(), Trial::Cluster)?;
     anyhow::ensure!(commands.len() >= 10, "{commands:?}");
     // First, all that make something; then the questions, once the role is summed up and bound.
@@ -79,7 +83,7 @@ async fn type_them(shell: &impl AsyncFn(&str) -> anyhow::Result<String>) -> anyh
             .any(|start| command.text.starts_with(start))
     });
     for command in others {
-        shell(&command.text)
+        shell(&command.text.replace("NAME…", node))
             .await
             .with_context(|| command.place.clone())?;
     }
