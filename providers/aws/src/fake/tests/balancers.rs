@@ -414,6 +414,7 @@ async fn source_nat_has_one_prefix_in_each_subnet() {
         assert_eq!(code(aws, create("one", nat, prefix)).await, expected, "{nat:?} {prefix}");
     }
     let arn = aws.ask(create("two", Some(true), right)).await.unwrap().arn;
+    let text = |prefix: &str| Box::from(&*prefix.parse::<ipnet::Ipv6Net>().unwrap().to_string());
     let shown = || {
         aws.load_balancer("two")
             .unwrap()
@@ -421,7 +422,7 @@ async fn source_nat_has_one_prefix_in_each_subnet() {
             .remove(0)
             .source_nat_prefixes
     };
-    assert_eq!(shown(), [right.parse::<ipnet::Ipv6Net>().unwrap().to_string().into()]);
+    assert_eq!(shown(), [text(right)]);
     let set = |nat: Option<bool>, subnets: Vec<SubnetMapping>| SetSubnets {
         arn: arn.clone(),
         subnets,
@@ -430,9 +431,9 @@ async fn source_nat_has_one_prefix_in_each_subnet() {
     };
     let other = "2001:db8:0:0:2::/80";
     assert_eq!(code(aws, set(Some(true), vec![at(0, other)])).await, "ok");
-    assert_eq!(shown(), [other.parse::<ipnet::Ipv6Net>().unwrap().to_string().into()]);
+    assert_eq!(shown(), [text(other)]);
     assert_eq!(code(aws, set(Some(true), vec![mapping(&world.public[0])])).await, "ok");
-    assert_eq!(shown(), [other.parse::<ipnet::Ipv6Net>().unwrap().to_string().into()], "kept");
+    assert_eq!(shown(), [text(other)], "kept");
     // With UDP it can be neither changed nor turned off.
     let listener = udp_listener(&world, &arn).await;
     for (nat, mapping, expected) in [

@@ -560,7 +560,11 @@ fn source_nat_stays_on_and_with_its_prefixes_when_other_subnets_are_set() {
     let input = PlanInput { subnets: Some(more.clone()), ..same_exposure(&off, &seen) };
     assert_eq!(actions(&off, &input, &seen), [change(more, Some(false), None, false)]);
     let there = reach(&off, &input, &seen);
-    assert_eq!(there.load_balancer.unwrap().resource.zones[0].source_nat_prefixes, []);
+    assert!(
+        there.load_balancer.unwrap().resource.zones[0]
+            .source_nat_prefixes
+            .is_empty()
+    );
     // A certain prefix replaces another one, unless UDP uses that.
     let second = SubnetMapping {
         source_nat_prefix: network("2001:db8:0:0:1::/80"),
