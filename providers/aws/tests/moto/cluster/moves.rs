@@ -15,6 +15,7 @@ const LONG_AGO: &str = "2020-01-01T00:00:00Z";
 /// Twice the time after which nodes are followed while a Service is pending.
 const NODES_WHILE_PENDING: Duration = Duration::from_secs(60);
 
+// length: one story, step by step
 /// One Service moves, another one goes back after the switch. Both load balancers follow the nodes
 /// meanwhile, the one that is not wanted any more goes with its group, and nothing is left in the end.
 pub(crate) async fn a_service_moves_and_another_goes_back(
