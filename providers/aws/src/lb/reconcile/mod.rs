@@ -523,6 +523,10 @@ impl LoadBalancerReconciler {
 
         let mut observed = self.check_certain(observed)?;
         self.complete_for_shadow(op, desired, &mut observed).await?;
+        // It is changed last, so that nothing else tells that a process died before.
+        self.observer
+            .read_capacity(op, desired, &mut observed)
+            .await?;
         let adoption = self
             .plan_adoption(op, desired, &observed, &resolved_targets)
             .await?;

@@ -235,7 +235,7 @@ async fn a_failed_read_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shadow_mode_shows_it_and_a_restart_leaves_it_to_the_drift_check() {
+async fn shadow_mode_and_the_first_comparison_after_a_restart_show_it() {
     let rig = Fixture::new(1);
     let web = reserving(service("web", &[80]), 3000);
     let operations = |planned: &[ccm_core::provider::PlannedChange]| -> Vec<String> {
@@ -249,8 +249,9 @@ async fn shadow_mode_shows_it_and_a_restart_leaves_it_to_the_drift_check() {
     let web = published(&web, &rig.settle(&web).await);
     reserve_by_hand(&rig, 5000).await;
     let rig = rig.restart();
-    assert_eq!(rig.plan(&web).await.unwrap(), []);
-    assert_eq!(calls(&rig), (0, 0));
+    let planned = rig.plan(&web).await.unwrap();
+    assert_eq!(operations(&planned), ["ModifyCapacityReservation"]);
+    assert_eq!(calls(&rig), (1, 0));
     let rig = rig.restart();
     let planned = rig.plan_in_shadow(&web).await;
     assert_eq!(operations(&planned), ["ModifyCapacityReservation"]);
