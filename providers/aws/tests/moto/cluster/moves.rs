@@ -34,7 +34,7 @@ pub(crate) async fn a_service_moves_and_another_goes_back(
 
     // Both are asked for, and the status shows the new ones.
     for name in names {
-        let request = [("type", "nlb"), ("move-to", "nlb"), ("move-drain-seconds", "60")];
+        let request = [("type", "nlb"), ("move-to", "nlb"), ("move-drain-seconds", "600")];
         stage
             .annotate(name, &request.map(|(key, value)| (key, json!(value))))
             .await?;
