@@ -572,8 +572,12 @@ impl Scenario {
 
     /// Events about a node, the newest of each kind.
     pub async fn events(&self, node: &str) -> anyhow::Result<Vec<Event>> {
+        self.events_about("Node", node).await
+    }
+
+    async fn events_about(&self, kind: &str, name: &str) -> anyhow::Result<Vec<Event>> {
         let events: Api<Event> = Api::namespaced(self.server.client(), "default");
-        let selector = format!("involvedObject.name={node},involvedObject.kind=Node");
+        let selector = format!("involvedObject.name={name},involvedObject.kind={kind}");
         Ok(events
             .list(&ListParams::default().fields(&selector))
             .await?
@@ -582,9 +586,20 @@ impl Scenario {
 
     /// Waits for an event of this reason about a node.
     pub async fn event(&self, node: &str, reason: &str, limit: Duration) -> anyhow::Result<Event> {
+        self.event_about("Node", node, reason, limit).await
+    }
+
+    /// Waits for an event of this reason about an object of a kind.
+    pub async fn event_about(
+        &self,
+        kind: &str,
+        name: &str,
+        reason: &str,
+        limit: Duration,
+    ) -> anyhow::Result<Event> {
         let deadline = Instant::now() + limit;
         loop {
-            let events = self.events(node).await?;
+            let events = self.events_about(kind, name).await?;
             if let Some(event) = events
                 .iter()
                 .find(|event| event.reason.as_deref() == Some(reason))
@@ -596,7 +611,7 @@ impl Scenario {
                     .iter()
                     .filter_map(|event| event.reason.clone())
                     .collect();
-                bail!("no event {reason} about {node} within {limit:?}, only {seen:?}");
+                bail!("no event {reason} about {name} within {limit:?}, only {seen:?}");
             }
             tokio::time::sleep(POLL).await;
         }

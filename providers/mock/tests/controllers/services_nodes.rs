@@ -1,6 +1,6 @@
 //! What changes of nodes cost, and that balancers end with the right ones.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use ccm_core::provider::{CloudError, ErrorKind, NodeTarget};
 use ccm_mock::provider::annotations;
@@ -152,7 +152,7 @@ async fn a_hundred_nodes_that_join_within_a_minute_cost_a_few_calls_for_each_bal
     let (world, provider, _ccm) = three_services(&["a"]).await;
     for i in 0..100 {
         world.have_nodes([format!("n{i:02}")]).await;
-        tokio::time::sleep(std::time::Duration::from_millis(600)).await;
+        tokio::time::sleep(Duration::from_millis(600)).await;
     }
     world.settle().await;
     let calls = provider.take_calls().len();
@@ -176,7 +176,7 @@ async fn a_balancer_that_is_made_while_nodes_join_gets_them_all_at_once() {
         world.serve(&format!("w{i}")).await;
         for j in 0..5 {
             world.have_nodes([format!("n{i:02}-{j}")]).await;
-            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
     world.settle().await;
@@ -507,6 +507,15 @@ async fn web_on_two_nodes() -> (TestCluster, Arc<ScriptedLoadBalancers>, Ccm) {
     (world, provider, ccm)
 }
 
+/// Another node takes the place of one. The load balancer follows within three quarters of a minute.
+async fn b_gives_way_to_c(world: &TestCluster, what: &str, limit: Duration) {
+    world.delete_node("b").await;
+    world.have_nodes(["c"]).await;
+    let followed = || world.nodes_behind("web") == ["a", "c"];
+    let took = world.until(what, limit, followed).await;
+    assert!(took <= secs(45), "{what}: {took:?}");
+}
+
 /// A change that is refused for good: what there is serves on, with the nodes of the day, in this
 /// process and the next.
 #[tokio::test(start_paused = true)]
@@ -523,13 +532,7 @@ async fn nodes_are_followed_while_a_change_is_refused() {
             .patch_service("web", json!({"spec": {"ports": [{"port": 443}]}}))
             .await;
         tokio::time::sleep(secs(5)).await;
-        world.delete_node("b").await;
-        world.have_nodes(["c"]).await;
-        let followed = || world.nodes_behind("web") == ["a", "c"];
-        let took = world
-            .until(&format!("{kind}: nodes are followed"), secs(60), followed)
-            .await;
-        assert!(took <= secs(45), "{kind}: {took:?}");
+        b_gives_way_to_c(&world, &format!("{kind}: nodes are followed"), secs(60)).await;
         ccm.stop().await;
         let _ccm = world.start_with(provider.clone(), &SERVICE);
         tokio::time::sleep(secs(5)).await;
@@ -555,12 +558,7 @@ async fn nodes_are_followed_while_a_change_fails_again_and_again() {
         .patch_service("web", json!({"spec": {"ports": [{"port": 443}]}}))
         .await;
     tokio::time::sleep(secs(600)).await;
-    world.delete_node("b").await;
-    world.have_nodes(["c"]).await;
-    let took = world
-        .until("nodes are followed", secs(400), || world.nodes_behind("web") == ["a", "c"])
-        .await;
-    assert!(took <= secs(45), "{took:?}");
+    b_gives_way_to_c(&world, "nodes are followed", secs(400)).await;
     assert_eq!(world.balancers("web")[0].ports.len(), 1);
 }
 
@@ -577,11 +575,7 @@ async fn nodes_are_followed_while_a_change_is_pending() {
         .patch_service("web", json!({"spec": {"ports": [{"port": 443}]}}))
         .await;
     tokio::time::sleep(secs(5)).await;
-    world.delete_node("b").await;
-    world.have_nodes(["c"]).await;
-    let followed = || world.nodes_behind("web") == ["a", "c"];
-    let took = world.until("nodes are followed", secs(700), followed).await;
-    assert!(took <= secs(45), "{took:?}");
+    b_gives_way_to_c(&world, "nodes are followed", secs(700)).await;
 }
 
 /// A comparison that fails has nothing to do with nodes that leave.

@@ -8,12 +8,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ccm_e2e::ccm::{Ccm, Signal};
-use ccm_e2e::fixture;
 use ccm_e2e::scenario::{SOON, Scenario, neighbour, user};
 use ccm_e2e::server::{ServerKind, Write};
 use ccm_mock::cloud::{Calls, Operation};
 use ccm_testkit::control_plane::GoProgram;
-use tokio::time::Instant;
 
 use self::history::{Handover, History};
 use crate::call_breakpoint::{At, CallBreakpoint};
@@ -219,7 +217,8 @@ async fn a_leader_that_slept_past_its_lease_changes_nothing_in_cluster_and_cloud
     s.create_all(&service).await?;
     gate.holds().await?;
     // The event about that is written: half of a request would be sent on later.
-    announced(s, &service[0]).await?;
+    s.event_about("Service", &service[0], "EnsuringLoadBalancer", SOON)
+        .await?;
     sleeper.signal(Signal::Stop).await?;
     gate.open();
     standby.logged(BECAME_LEADER, EXPIRY).await?;
@@ -241,22 +240,6 @@ async fn a_leader_that_slept_past_its_lease_changes_nothing_in_cluster_and_cloud
     anyhow::ensure!(made == 0, "{made} changes of the cloud after the takeover");
     s.served(&service, SOON).await?;
     standby.terminate().await
-}
-
-/// Waits until the event that announces a load balancer is written.
-async fn announced(s: &Scenario, service: &str) -> anyhow::Result<()> {
-    let deadline = Instant::now() + SOON;
-    loop {
-        let events = fixture::events(&s.server.client(), service).await?;
-        if events
-            .iter()
-            .any(|(reason, _)| reason == "EnsuringLoadBalancer")
-        {
-            return Ok(());
-        }
-        anyhow::ensure!(Instant::now() < deadline, "it is not announced: {events:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// It may try to renew, and be told that the Lease has changed; and it says that it stopped
