@@ -85,6 +85,13 @@ wire_enum! {
     }
 }
 
+impl ElbProtocol {
+    /// Returns true if it is UDP, alone or with TCP.
+    pub fn has_udp(self) -> bool {
+        matches!(self, Self::Udp | Self::TcpUdp)
+    }
+}
+
 wire_enum! {
     /// Protocol of a health check.
     HealthProtocol {
@@ -181,6 +188,15 @@ pub struct LoadBalancerZone {
     pub ipv6: Vec<Box<str>>,
     /// IPv6 prefixes for source NAT there.
     pub source_nat_prefixes: Vec<Box<str>>,
+}
+
+impl LoadBalancerZone {
+    /// Returns the zone that is in a subnet.
+    pub fn find<'a>(zones: &'a [Self], subnet: &SubnetId) -> Option<&'a Self> {
+        zones
+            .iter()
+            .find(|zone| zone.subnet.as_ref() == Some(subnet))
+    }
 }
 
 /// Creates a network load balancer. Idempotent with identical settings; otherwise fails with

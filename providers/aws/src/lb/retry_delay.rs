@@ -115,8 +115,8 @@ pub(super) fn capacity_reservation(op: &Op) -> Duration {
         .clamp(Duration::from_secs(60), Duration::from_secs(600))
 }
 
-/// Returns true if a deletion has become slow. Only one try gets true, because the next one comes
-/// after `next_delay`.
+/// Returns true if a deletion has become slow. As a rule only one try gets true, because the next one
+/// comes after `next_delay`, unless nodes change meanwhile.
 pub(super) fn has_become_slow(op: &Op, next_delay: Duration) -> bool {
     (SLOW_DELETION_THRESHOLD..SLOW_DELETION_THRESHOLD + next_delay).contains(&op.pending_for())
 }

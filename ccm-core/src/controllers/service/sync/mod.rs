@@ -91,8 +91,8 @@ enum DeferralScope {
     AllBackends,
     /// Only those of this sync, because it may succeed with other backends.
     TheseBackends,
-    /// Only those of this sync: the cloud is working on it, perhaps for hours, and the load balancer
-    /// may serve meanwhile.
+    /// Only those of this sync, also if it is an `ensure`: the cloud is working on it, perhaps for
+    /// hours, and the load balancer may serve meanwhile.
     Pending,
 }
 

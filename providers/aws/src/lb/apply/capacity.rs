@@ -46,14 +46,16 @@ impl Applier<'_> {
                 });
                 Ok(())
             }
-            // The load balancer serves without it.
-            Err(error) if CloudError::from(error.clone()).kind().is_rejection() => {
-                let error = CloudError::from(error);
-                let text = format!("{}: {error}", CAPACITY.definition.key());
-                self.rejected_capacity = Some(with_message(&error, text));
+            Err(error) => {
+                let rejection = CloudError::from(error.clone());
+                if !rejection.kind().is_rejection() {
+                    return Err(error.into());
+                }
+                // The load balancer serves without it.
+                let text = format!("{}: {rejection}", CAPACITY.definition.key());
+                self.rejected_capacity = Some(with_message(&rejection, text));
                 Ok(())
             }
-            Err(error) => Err(error.into()),
         }
     }
 

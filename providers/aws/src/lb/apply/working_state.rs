@@ -313,10 +313,7 @@ impl WorkingState {
 
 /// Returns the zone of a load balancer after its subnets were set.
 fn updated_zone(mapping: &SubnetMapping, before: &[LoadBalancerZone]) -> LoadBalancerZone {
-    let unchanged = before
-        .iter()
-        .find(|zone| zone.subnet.as_ref() == Some(&mapping.subnet));
-    let mut zone = match unchanged {
+    let mut zone = match LoadBalancerZone::find(before, &mapping.subnet) {
         Some(zone) => zone.clone(),
         None => new_zone(mapping),
     };

@@ -24,9 +24,21 @@ impl Observer {
         self.read_capacity(op, desired, observed).await
     }
 
+    /// Adds the reserved capacity to what was read.
+    pub(in crate::lb) async fn with_capacity(
+        &self,
+        op: &Op,
+        desired: &DesiredLoadBalancer,
+        read: Result<ObservedState, CloudError>,
+    ) -> Result<ObservedState, CloudError> {
+        let mut observed = read?;
+        self.read_capacity(op, desired, &mut observed).await?;
+        Ok(observed)
+    }
+
     /// Reads the reserved capacity, if the Service says anything about it and it is not known. For all
     /// other Services it costs no request.
-    pub(in crate::lb) async fn read_capacity(
+    async fn read_capacity(
         &self,
         op: &Op,
         desired: &DesiredLoadBalancer,

@@ -276,9 +276,8 @@ impl Planner<'_> {
             .load_balancer
             .iter()
             .flat_map(|it| &it.listeners);
-        let has_udp = listeners.any(|listener| {
-            matches!(listener.resource.protocol, Some(ElbProtocol::Udp | ElbProtocol::TcpUdp))
-        });
+        let has_udp =
+            listeners.any(|listener| listener.resource.protocol.is_some_and(ElbProtocol::has_udp));
         let differing: Vec<_> = subnets::differing_prefixes(load_balancer, mappings).collect();
         let mut used = differing
             .iter()
@@ -529,10 +528,7 @@ fn check_fixed_addresses(
     mappings: &[SubnetMapping],
 ) -> Result<(), CloudError> {
     for mapping in mappings {
-        let zone = load_balancer
-            .zones
-            .iter()
-            .find(|zone| zone.subnet.as_ref() == Some(&mapping.subnet));
+        let zone = LoadBalancerZone::find(&load_balancer.zones, &mapping.subnet);
         let is_impossible = match zone {
             Some(zone) => has_other_address(zone, mapping),
             None => mapping.allocation.as_ref().is_some_and(|id| {

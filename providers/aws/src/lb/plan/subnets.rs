@@ -162,10 +162,7 @@ pub(super) fn keep_allocations(
     };
     let mut kept: Vec<Option<AllocationId>> = Vec::new();
     for mapping in mappings {
-        let zone = load_balancer
-            .zones
-            .iter()
-            .find(|zone| zone.subnet.as_ref() == Some(&mapping.subnet));
+        let zone = LoadBalancerZone::find(&load_balancer.zones, &mapping.subnet);
         kept.push(zone.and_then(|zone| take(&zone.allocations)));
     }
     for (kept, mapping) in kept.iter_mut().zip(mappings) {
@@ -193,8 +190,7 @@ pub(super) fn keep_source_nat_prefixes(
         if matches!(mapping.source_nat_prefix, Some(SourceNatPrefix::Network(_))) {
             continue;
         }
-        let mut zones = load_balancer.zones.iter();
-        let zone = zones.find(|zone| zone.subnet.as_ref() == Some(&mapping.subnet));
+        let zone = LoadBalancerZone::find(&load_balancer.zones, &mapping.subnet);
         if let Some(network) = zone.and_then(source_nat_network) {
             mapping.source_nat_prefix = Some(SourceNatPrefix::Network(network));
         }

@@ -310,11 +310,8 @@ impl LoadBalancerReconciler {
         let observer = self.observer.with_response_cache(&state.responses);
         let query = load_balancer_query(input, &names, state);
         let mut result = observer.observe(op, &query, read_scope).await;
-        if read_scope == ReadScope::Full
-            && let Ok(observed) = &mut result
-            && let Err(error) = observer.read_capacity(op, input.desired, observed).await
-        {
-            result = Err(error);
+        if read_scope == ReadScope::Full {
+            result = observer.with_capacity(op, input.desired, result).await;
         }
         let observed = state.responses.finish(result)?;
         state.read_at = Some(Instant::now());
@@ -523,10 +520,6 @@ impl LoadBalancerReconciler {
 
         let mut observed = self.check_certain(observed)?;
         self.complete_for_shadow(op, desired, &mut observed).await?;
-        // It is changed last, so that nothing else tells that a process died before.
-        self.observer
-            .read_capacity(op, desired, &mut observed)
-            .await?;
         let adoption = self
             .plan_adoption(op, desired, &observed, &resolved_targets)
             .await?;
@@ -606,9 +599,10 @@ impl LoadBalancerReconciler {
     ) -> Result<ObservedState, CloudError> {
         let names = load_balancer_names(input);
         let observer = self.observer.with_response_cache(&state.responses);
-        let result = observer
-            .observe_from_listing(op, &load_balancer_query(input, &names, state))
-            .await;
+        let query = load_balancer_query(input, &names, state);
+        let result = observer.observe_from_listing(op, &query).await;
+        // It is changed last, so that nothing else tells that a process died before.
+        let result = observer.with_capacity(op, input.desired, result).await;
         let observed = state.responses.finish(result)?;
         state.read_at = Some(Instant::now());
         Ok(observed)
@@ -627,7 +621,9 @@ impl LoadBalancerReconciler {
         if op.may_write().is_ok() {
             return Ok(());
         }
-        self.observer.read_details(op, desired, observed).await
+        self.observer
+            .read_missing(op, &desired.owner, observed)
+            .await
     }
 
     /// Plans the security group rules of an existing load balancer.

@@ -250,7 +250,7 @@ impl TargetAttributes {
             None => {}
         }
         // Reject combinations that AWS does not support.
-        let is_udp = matches!(protocol, ElbProtocol::Udp | ElbProtocol::TcpUdp);
+        let is_udp = protocol.has_udp();
         if is_udp && has_value(&found, PRESERVE, "false") {
             reader.annotations.add_error(
                 &*field,

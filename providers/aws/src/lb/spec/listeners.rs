@@ -386,9 +386,7 @@ fn target_family(
             .annotations
             .add_error("spec.ipFamilies", "unsupported IPv6 configuration, lb not dual-stack");
     }
-    let has_udp = grouped_ports
-        .iter()
-        .any(|ports| matches!(ports.protocol, ElbProtocol::Udp | ElbProtocol::TcpUdp));
+    let has_udp = grouped_ports.iter().any(|ports| ports.protocol.has_udp());
     if is_dualstack && addressing.ipv6_source_nat != Some(true) && has_udp {
         let message =
             "UDP on a dualstack load balancer takes enable-prefix-for-ipv6-source-nat: on";

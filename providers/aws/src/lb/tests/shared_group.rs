@@ -19,9 +19,8 @@ async fn the_shared_group_comes_and_goes_with_its_key() {
             ..Settings::default()
         };
         let rig = Fixture::with(1, settings);
-        let mut web = service("web", &[80]);
-        let status = rig.settle(&web).await;
-        web = published(&web, &status);
+        let web = service("web", &[80]);
+        let web = published(&web, &rig.settle(&web).await);
         let own = rig.aws.rules(&rig.world.node_group);
 
         let rig = rig.restart_with(|settings| settings.shared_backend_security_group = true);
@@ -70,8 +69,7 @@ async fn the_shared_group_stays_as_long_as_nodes_would_not_admit_the_load_balanc
     };
     let rig = Fixture::with(1, settings);
     let web = service("web", &[80]);
-    let status = rig.settle(&web).await;
-    let web = published(&web, &status);
+    let web = published(&web, &rig.settle(&web).await);
     let groups = rig.aws.load_balancers().remove(0).security_groups;
     assert_eq!(groups.len(), 2);
 

@@ -6,7 +6,10 @@ use ccm_core::{
 };
 
 use super::fixture::{Fixture, published, service, with};
-use crate::{api::Action, fake::Crash};
+use crate::{
+    api::{Action, elb::LoadBalancerZone},
+    fake::Crash,
+};
 
 const NAME: &str = "source-nat-ipv6-prefixes";
 const FIRST: &str = "2001:db8:0:0:1::/80";
@@ -40,9 +43,7 @@ fn prefixes(rig: &Fixture) -> Vec<String> {
     let zones = &rig.aws.load_balancers()[0].zones;
     let mut found = Vec::new();
     for subnet in &rig.world.public {
-        let zone = zones
-            .iter()
-            .find(|zone| zone.subnet.as_ref() == Some(subnet));
+        let zone = LoadBalancerZone::find(zones, subnet);
         found.extend(zone.map(|zone| zone.source_nat_prefixes.join(",")));
     }
     found
