@@ -381,15 +381,19 @@ pub enum OverriddenService {
 }
 
 /// Rate limits for each kind of request.
+///
+/// Other clusters and controllers may share the account. The defaults are therefore half of what AWS
+/// documents as the limit of an account in a region. For changes of load balancers AWS documents none:
+/// there they are those of the AWS load balancer controller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// Reads of EC2. Default 20/s, burst 100.
+    /// Reads of EC2. Default 10/s, burst 50.
     pub ec2_read: Rate,
-    /// Writes of EC2. Default 5/s, burst 50.
+    /// Writes of EC2. Default 2.5/s, burst 25.
     pub ec2_write: Rate,
-    /// `DescribeInstanceTopology`. Default 1/s, burst 1.
+    /// `DescribeInstanceTopology`. Default 0.5/s, burst 1.
     pub topology: Rate,
-    /// Reads of Elastic Load Balancing. Default 10/s, burst 40.
+    /// Reads of Elastic Load Balancing. Default 5/s, burst 20.
     pub elb_read: Rate,
     /// Registrations and deregistrations of targets. Default 4/s, burst 20.
     pub elb_register: Rate,
@@ -400,10 +404,10 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            ec2_read: Rate { per_second: 20.0, burst: 100 },
-            ec2_write: Rate { per_second: 5.0, burst: 50 },
-            topology: Rate { per_second: 1.0, burst: 1 },
-            elb_read: Rate { per_second: 10.0, burst: 40 },
+            ec2_read: Rate { per_second: 10.0, burst: 50 },
+            ec2_write: Rate { per_second: 2.5, burst: 25 },
+            topology: Rate { per_second: 0.5, burst: 1 },
+            elb_read: Rate { per_second: 5.0, burst: 20 },
             elb_register: Rate { per_second: 4.0, burst: 20 },
             elb_write: Rate { per_second: 3.0, burst: 20 },
         }

@@ -3,7 +3,7 @@
 use ccm_core::provider::{Progress, ReadMode};
 
 use super::fixture::{Fixture, fresh, published, service};
-use crate::api::Action;
+use crate::{api::Action, config::Settings};
 use ccm_testkit::suite::sized;
 
 fn done(outcome: &ccm_core::provider::LbOutcome) {
@@ -106,4 +106,53 @@ async fn a_node_that_leaves_is_deregistered_and_nothing_else_happens() {
     assert_eq!(rig.aws.actions(), [Action::DeregisterTargets]);
     let arn = rig.aws.target_groups()[0].arn.clone();
     assert_eq!(rig.aws.targets(&arn).len(), 2);
+}
+
+/// The numbers for classic load balancers, which `docs/benchmarks.md` repeats.
+#[tokio::test(start_paused = true)]
+async fn a_classic_load_balancer_follows_a_node_with_two_reads_and_one_change() {
+    use Action as A;
+
+    let mut rig = Fixture::configured(3, Settings::default());
+    rig.settle(&service("other", &[80])).await;
+    // Created, with caches warm.
+    rig.aws.reset_calls();
+    let web = service("web", &[80]);
+    let status = rig.settle(&web).await;
+    let (group, rules) = (A::CreateSecurityGroup, A::AuthorizeSecurityGroupIngress);
+    let created = [
+        [A::DescribeClassic, A::DescribeLoadBalancers, group, rules],
+        [A::CreateClassic, A::ConfigureClassicHealthCheck, rules, A::RegisterClassic],
+    ];
+    assert_eq!(rig.aws.actions(), created.concat());
+    // Nothing has changed.
+    let web = published(&web, &status);
+    rig.aws.reset_calls();
+    done(&rig.ensure(&web, ReadMode::Cached).await);
+    assert_eq!(rig.aws.actions(), []);
+    // A node more, and a node less.
+    rig.add_node();
+    rig.warm().await;
+    rig.aws.reset_calls();
+    done(&rig.update(&web).await);
+    let reads = [A::DescribeClassic, A::DescribeClassicTags];
+    assert_eq!(rig.aws.actions(), [&reads[..], &[A::RegisterClassic]].concat());
+    rig.nodes.pop();
+    rig.aws.reset_calls();
+    done(&rig.update(&web).await);
+    assert_eq!(rig.aws.actions(), [&reads[..], &[A::DeregisterClassic]].concat());
+    // A restart, and a comparison with AWS.
+    let rig = rig.restart();
+    rig.warm().await;
+    rig.aws.reset_calls();
+    assert_eq!(rig.plan(&web).await.unwrap(), []);
+    let compared = [&reads[..], &[A::DescribeClassicAttributes]].concat();
+    assert_eq!(rig.aws.actions(), [&compared[..], &[A::DescribeSecurityGroups]].concat());
+    rig.aws.reset_calls();
+    done(&rig.ensure(&web, ReadMode::Fresh).await);
+    assert_eq!(rig.aws.actions(), compared);
+    // The end.
+    rig.aws.reset_calls();
+    rig.remove(&web).await;
+    assert_eq!(rig.aws.requests(), 12, "{:?}", rig.aws.actions());
 }
