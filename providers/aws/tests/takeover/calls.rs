@@ -58,6 +58,15 @@ pub(crate) fn count(requests: &[Recorded], whose: &ServiceIndex) -> Changes {
     counts
 }
 
+/// The last actions, reads included, with their Services and HTTP statuses.
+pub(crate) fn last_actions(requests: &[Recorded], whose: &ServiceIndex) -> String {
+    let last = requests.iter().rev().take(20).map(|request| {
+        let status = request.status.unwrap_or_default();
+        format!("{} {} {status}", whose.service(request), action(request))
+    });
+    last.collect::<Vec<_>>().join(", ")
+}
+
 /// One line for each request that changes something.
 pub(crate) fn lines(requests: &[Recorded], whose: &ServiceIndex) -> String {
     let mut lines = String::new();

@@ -74,6 +74,7 @@ pub(crate) struct TakeoverEnvironment {
     pub(crate) moto: Moto,
     pub(crate) certificate: String,
     pub(crate) group: String,
+    pub(crate) addresses: [String; 2],
     pub(crate) nodes: Vec<String>,
     programs: Programs,
     _control_plane: ControlPlane,
@@ -82,6 +83,8 @@ pub(crate) struct TakeoverEnvironment {
     fixture: Fixture,
     subnets: [Subnet; 2],
     node_group: String,
+    /// Without the cluster's tag.
+    other_group: String,
     directory: tempfile::TempDir,
     started: usize,
 }
@@ -98,7 +101,9 @@ impl TakeoverEnvironment {
         let b = fixture.subnet(&vpc, "b", "10.0.1.0/24", true, &[]).await?;
         fixture.tag(&vpc.main_table, &[CLUSTER]).await?;
         let node_group = fixture.security_group(&vpc, "nodes", &[CLUSTER]).await?;
+        let other_group = fixture.security_group(&vpc, "other", &[]).await?;
         let group = fixture.security_group(&vpc, "given", &[]).await?;
+        let addresses = [fixture.elastic_ip().await?, fixture.elastic_ip().await?];
         let certificate = fixture.certificate("shop.example").await?;
         let directory = tempfile::tempdir()?;
         let conf = cloud_conf(moto.url(), &vpc, &a, round);
@@ -112,6 +117,7 @@ impl TakeoverEnvironment {
             moto,
             certificate,
             group,
+            addresses,
             nodes: Vec::new(),
             programs,
             _control_plane: control_plane,
@@ -120,6 +126,7 @@ impl TakeoverEnvironment {
             fixture,
             subnets: [a, b],
             node_group,
+            other_group,
             directory,
             started: 0,
         })
@@ -178,12 +185,22 @@ impl TakeoverEnvironment {
         Ok(())
     }
 
-    /// A node joins the cluster.
+    /// The subnets, in another order than EC2 lists them.
+    pub(crate) fn named_subnets(&self) -> String {
+        let mut ids = self.subnets.each_ref().map(|subnet| &*subnet.id);
+        ids.sort_unstable();
+        ids.reverse();
+        ids.join(",")
+    }
+
+    /// A node joins the cluster. Every other one also has a security group that is not the cluster's.
     pub(crate) async fn join(&mut self) -> anyhow::Result<()> {
         let n = self.nodes.len();
+        let groups = [&*self.node_group, &*self.other_group];
+        let groups = &groups[..=n % 2];
         let instance = self
             .fixture
-            .instance(&self.subnets[n % 2], "t3.micro", &[&self.node_group], &[CLUSTER])
+            .instance(&self.subnets[n % 2], "t3.micro", groups, &[CLUSTER])
             .await?;
         let spec = NodeSpec::new(&*instance.private_dns_name)
             .provided_ip(

@@ -13,10 +13,14 @@ pub(crate) struct ServiceKind {
     more: Value,
 }
 
-/// Certificate and security group that Services name.
+/// What Services name.
 pub(crate) struct Named<'a> {
     pub(crate) certificate: &'a str,
     pub(crate) group: &'a str,
+    /// Subnets with commas, in another order than EC2's.
+    pub(crate) subnets: &'a str,
+    /// As many Elastic IP addresses.
+    pub(crate) addresses: &'a str,
 }
 
 impl ServiceKind {
@@ -65,7 +69,7 @@ impl ServiceKind {
 const NLB: (&str, &str) = ("type", "nlb");
 
 /// Annotations that upstream ignores, with values that have an effect in the dialect `extended`.
-const DORMANT: [(&str, &str); 13] = [
+const DORMANT: [(&str, &str); 16] = [
     NLB,
     ("nlb-target-type", "ip"),
     ("name", "shop-dormant"),
@@ -79,6 +83,9 @@ const DORMANT: [(&str, &str); 13] = [
     ("healthcheck-success-codes", "204"),
     ("enable-tcp-udp-listener", "false"),
     ("attributes", "deletion_protection.enabled=true"),
+    ("source-nat-ipv6-prefixes", "auto_assigned, auto_assigned"),
+    ("ipv6-addresses", "2001:db8::1, 2001:db8::2"),
+    ("minimum-load-balancer-capacity", "CapacityUnits=2750"),
 ];
 
 /// The same about security groups.
@@ -101,9 +108,15 @@ const REJECTED_ELSEWHERE: [(&str, &str); 7] = [
     ("security-group-prefix-lists", "pl-0123456789abcdef0"),
 ];
 
-/// A Service that comes later.
-pub(crate) fn later() -> ServiceKind {
-    ServiceKind::new("later", &[NLB])
+/// Services that come later, and get their load balancers from ours.
+pub(crate) fn later(round: Round) -> Vec<ServiceKind> {
+    let mut kinds = vec![ServiceKind::new("later", &[NLB])];
+    if round == Round::Classic {
+        let http = [("healthcheck-protocol", "HTTP"), ("healthcheck-path", "/ready")];
+        kinds.push(ServiceKind::new("ours", &http));
+        kinds.push(ServiceKind::new("oursprox", &[("proxy-protocol", "*")]));
+    }
+    kinds
 }
 
 /// All kinds of a round.
@@ -230,6 +243,10 @@ fn plain(named: &Named<'_>) -> Vec<ServiceKind> {
         ServiceKind::new("udp", &[NLB]).ports(udp),
         ServiceKind::new("tagged", &[NLB, ("additional-resource-tags", "team=blue,cost=low")]),
         ServiceKind::new("proxy", &[NLB, ("proxy-protocol", "*")]),
+        ServiceKind::new(
+            "elastic",
+            &[NLB, ("subnets", named.subnets), ("eip-allocations", named.addresses)],
+        ),
         ServiceKind::new("dormant", &DORMANT),
         ServiceKind::new("mistake", &REJECTED_ELSEWHERE).ports(json!([
             {"name": "dns", "port": 53, "protocol": "UDP"}

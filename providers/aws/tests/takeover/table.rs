@@ -80,6 +80,9 @@ const TLS: &str = "TLS without `ssl-negotiation-policy`";
 const CLASSIC: &str = "classic load balancer";
 const MANAGED_LOCAL: &str = "`NLBSecurityGroupMode = Managed`, with `externalTrafficPolicy: Local`";
 
+const SPACES: &str = "`ssl-ports` with a space, `alpn-policy`";
+const DISRUPTIVE: &str = "Upstream ignores the entry with the space. The port gets TLS; AWS cannot change TCP to TLS, so clients are cut off for a moment.";
+
 const CLASSIC_POLICY: &str = "classic load balancer with `ssl-negotiation-policy`";
 const CLASSIC_TAGS: &str = "classic load balancer with `additional-resource-tags`";
 const CLASSIC_PROXY: &str = "classic load balancer with `proxy-protocol`";
@@ -115,6 +118,16 @@ const ROWS: &[Row] = &[
         "ModifyTargetGroupAttributes",
         "Upstream ignores the annotation on network load balancers. Targets get the PROXY header.",
     ),
+    row(
+        Situation::OptIn,
+        "health",
+        "health check with `healthcheck-timeout`",
+        "ModifyTargetGroup",
+        "Upstream uses ten seconds, or six for HTTP. Health checks get the timeout.",
+    ),
+    row(Situation::OptIn, "spaces", SPACES, "ModifyListener", "ALPN."),
+    row(Situation::OptIn, "spaces", SPACES, "DeleteListener", DISRUPTIVE),
+    row(Situation::OptIn, "spaces", SPACES, "CreateListener", DISRUPTIVE),
     row(Situation::Rollback, "health", HTTP, "ModifyTargetGroup", SAME_PATH),
     row(Situation::Rollback, "tls", TLS, "ModifyListener", SAME_POLICY),
     row(
@@ -140,6 +153,11 @@ const CLASSICS: [&str; 15] = [
     "ranges", "given", "extra", "tagged", "local",
 ];
 const DELETED: usize = 1;
+/// Those that ours makes.
+const MADE_BY_OURS: [&str; 2] = ["ours", "oursprox"];
+
+/// Services that ask for the dialect `extended`, one after the other.
+pub(crate) const OPT_INS: [&str; 3] = ["proxy", "health", "spaces"];
 
 /// What may be changed, and has to be.
 pub(crate) fn expected(round: Round, situation: Situation) -> Changes {
@@ -154,7 +172,11 @@ pub(crate) fn expected(round: Round, situation: Situation) -> Changes {
         (Round::Classic, Situation::Rollback) => &CLASSICS[..CLASSICS.len() - DELETED],
         _ => &[],
     };
-    for service in sent {
+    let made_by_ours: &[&str] = match (round, situation) {
+        (Round::Classic, Situation::Rollback) => &MADE_BY_OURS,
+        _ => &[],
+    };
+    for service in sent.iter().chain(made_by_ours) {
         let action = "classic ModifyLoadBalancerAttributes".to_owned();
         changes.insert(((*service).to_owned(), action), 1);
     }

@@ -35,6 +35,7 @@ use crate::{
             RegisterClassic,
         },
     },
+    client::rate_limit_delay,
     lb::{
         is_denied_by_policy,
         model::ServiceKey,
@@ -54,6 +55,9 @@ const EVENTUAL_CONSISTENCY_WINDOW: Duration = Duration::from_secs(20);
 /// Delay before the next try if a load balancer may exist that AWS does not show yet.
 const INVISIBLE_RETRY_DELAY: Duration = Duration::from_secs(5);
 
+/// Longest time for which the reads of an interrupted sync count.
+const INTERRUPTED_READ_MAX_AGE: Duration = Duration::from_secs(60);
+
 /// Reads and changes the classic load balancers of the cluster.
 pub(in crate::lb) struct ClassicLoadBalancers {
     scope: Scope,
@@ -70,6 +74,18 @@ pub(in crate::lb) struct ClassicLoadBalancers {
     /// Instances that this process has registered, by the name of the load balancer, with the time.
     /// Reads may not show them for a while.
     registered: Mutex<HashMap<Box<str>, RegisteredInstances>>,
+    /// What a sync had read when our own rate limit ended it, by the name of the load balancer. The next
+    /// one goes on from there. If each began anew, many at once would use up all tokens for first reads.
+    interrupted: Mutex<HashMap<Box<str>, InterruptedRead>>,
+}
+
+/// The first reads of a sync.
+struct InterruptedRead {
+    at: Instant,
+    /// `None` if there is none of the name.
+    found: Option<ClassicLoadBalancer>,
+    /// `None` if they were not read.
+    tags: Option<Tags>,
 }
 
 /// Instances, and when they were registered.
@@ -114,6 +130,7 @@ impl ClassicLoadBalancers {
             detached: Mutex::default(),
             requested_logs: Mutex::default(),
             registered: Mutex::default(),
+            interrupted: Mutex::default(),
         }
     }
 
@@ -126,9 +143,35 @@ impl ClassicLoadBalancers {
         denials: &AccessDeniedCache,
     ) -> Result<Option<FoundClassic>, CloudError> {
         let name = names::load_balancer(&owner.uid);
-        match self.describe(op, &name).await? {
-            Some(found) => self.check(op, owner, found, denials).await.map(Some),
+        let (found, tags) = match self.resume(&name) {
+            Some(InterruptedRead { found, tags, .. }) => (found, tags),
+            None => (self.describe(op, &name).await?, None),
+        };
+        match found {
+            Some(found) => self.check(op, owner, found, tags, denials).await.map(Some),
             None => Ok(None),
+        }
+    }
+
+    /// Returns what an interrupted sync has read.
+    fn resume(&self, name: &str) -> Option<InterruptedRead> {
+        let mut interrupted = self.interrupted.lock();
+        interrupted.retain(|_, read| read.at.elapsed() < INTERRUPTED_READ_MAX_AGE);
+        interrupted.remove(name)
+    }
+
+    /// Keeps what a sync has read if our own rate limit ends it with this answer.
+    fn keep_if_interrupted<T>(
+        &self,
+        answer: &Result<T, CloudError>,
+        name: &str,
+        found: Option<&ClassicLoadBalancer>,
+        tags: Option<&Tags>,
+    ) {
+        if answer.as_ref().err().and_then(rate_limit_delay).is_some() {
+            let (found, tags) = (found.cloned(), tags.cloned());
+            let read = InterruptedRead { at: Instant::now(), found, tags };
+            self.interrupted.lock().insert(name.into(), read);
         }
     }
 
@@ -145,24 +188,33 @@ impl ClassicLoadBalancers {
             None => self.listed(op, &name).await?,
         };
         match found {
-            Some(found) => self.check(op, owner, found, denials).await.map(Some),
+            Some(found) => self.check(op, owner, found, None, denials).await.map(Some),
             None => Ok(None),
         }
     }
 
-    /// Checks whose a load balancer with the name of a Service's is.
+    /// Checks whose a load balancer with the name of a Service's is, by its tags, which are read unless
+    /// they are known.
     async fn check(
         &self,
         op: &Op,
         owner: &ServiceKey,
         resource: ClassicLoadBalancer,
+        known_tags: Option<Tags>,
         denials: &AccessDeniedCache,
     ) -> Result<FoundClassic, CloudError> {
         let name = &resource.name;
-        let read = self.tags(op, name);
-        let tags = denials
-            .read(op, owner, Action::DescribeClassicTags, read)
-            .await?;
+        let tags = match known_tags {
+            Some(tags) => Some(Some(tags)),
+            None => {
+                let read = self.tags(op, name);
+                let answer = denials
+                    .read(op, owner, Action::DescribeClassicTags, read)
+                    .await;
+                self.keep_if_interrupted(&answer, name, Some(&resource), None);
+                answer?
+            }
+        };
         let check = match &tags {
             Some(Some(tags)) => {
                 check_owner(&self.scope.cluster, owner, tags, FoundBy::GeneratedName)
@@ -224,16 +276,17 @@ impl ClassicLoadBalancers {
         &self,
         op: &Op,
         owner: &ServiceKey,
+        existing: &ObservedClassic,
         denials: &AccessDeniedCache,
     ) -> Result<Option<ClassicAttributes>, CloudError> {
-        let name = names::load_balancer(&owner.uid);
-        let read = self
-            .scope
-            .client
-            .read(op, DescribeClassicAttributes { name });
-        denials
+        let ObservedClassic { resource, tags, .. } = existing;
+        let request = DescribeClassicAttributes { name: resource.name.clone() };
+        let read = self.scope.client.read(op, request);
+        let answer = denials
             .read(op, owner, Action::DescribeClassicAttributes, read)
-            .await
+            .await;
+        self.keep_if_interrupted(&answer, &resource.name, Some(resource), tags.as_ref());
+        answer
     }
 
     /// Registers and deregisters instances. Registers first, so that the load balancer is never left

@@ -81,13 +81,11 @@ impl NetworkLoadBalancers {
             None => {
                 // AWS would accept both under one name.
                 let name = names::load_balancer(&owner.uid);
-                if self
-                    .reconciler
-                    .observer
-                    .get_by_name(op, &name)
-                    .await?
-                    .is_some()
-                {
+                let network = self.reconciler.observer.get_by_name(op, &name).await;
+                let network = network.map_err(CloudError::from);
+                self.classic
+                    .keep_if_interrupted(&network, &name, None, None);
+                if network?.is_some() {
                     return Err(spec::network_to_classic_error());
                 }
                 None
@@ -396,7 +394,10 @@ impl NetworkLoadBalancers {
     ) -> Result<(), CloudError> {
         if let Some(existing) = existing {
             let denials = self.reconciler.observer.denials();
-            existing.attributes = self.classic.attributes(op, &desired.owner, denials).await?;
+            existing.attributes = self
+                .classic
+                .attributes(op, &desired.owner, existing, denials)
+                .await?;
         }
         self.classic
             .apply(op, &self.reconciler, desired, existing, instances)
@@ -575,7 +576,10 @@ impl NetworkLoadBalancers {
     ) -> Result<Vec<PlannedChange>, CloudError> {
         let manager = &self.reconciler.deps.security_groups;
         let denials = self.reconciler.observer.denials();
-        let attributes = self.classic.attributes(op, &desired.owner, denials).await?;
+        let attributes = self
+            .classic
+            .attributes(op, &desired.owner, existing, denials)
+            .await?;
         let observed = ObservedClassic { attributes, ..existing.clone() };
         let groups = manager.plan_classic_groups(op, desired).await?;
         let mut changes = Vec::new();

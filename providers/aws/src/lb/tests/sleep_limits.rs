@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::fixture::{Fixture, fresh, published, reference, service};
 use crate::{
     api::Action,
-    config::{Limits, Rate},
+    config::{Limits, Rate, Settings},
 };
 
 /// With what a clock of milliseconds rounds up.
@@ -214,4 +214,36 @@ async fn a_throttled_change_is_taken_up_without_reading_anything_again() {
     assert_eq!(outcome.result.unwrap(), Progress::Done);
     assert_eq!(rig.aws.calls(Action::CreateLoadBalancer), 0);
     assert_eq!(rig.aws.calls(Action::DescribeLoadBalancers), 0);
+}
+
+/// Each of them needs several reads, and all share one rate.
+#[tokio::test(start_paused = true)]
+async fn many_classic_load_balancers_at_once_go_on_where_they_had_to_wait() {
+    let count = 40;
+    let rig = Fixture::configured(3, Settings::default()).restart_limited(&Limits::default());
+    rig.aws.quotas(|quotas| {
+        quotas.classic_load_balancers = count;
+        quotas.rules_per_security_group = 1000;
+    });
+    let names: Vec<_> = (0..count).map(|n| format!("web{n}")).collect();
+    let services = names.iter().map(|name| service(name, &[80]));
+    let first = &rig;
+    let made = services.map(|web| async move {
+        let (outcome, _) = ensure(first, &first.spec(&web)).await;
+        published(&web, &outcome.status.unwrap())
+    });
+    let made = join_all(made.collect::<Vec<_>>()).await;
+    assert_eq!(rig.aws.classics().len(), count);
+    // Compared by the next process.
+    let rig = rig.restart_limited(&Limits::default());
+    rig.aws.reset_calls();
+    let compared = made
+        .iter()
+        .map(|web| answered("a comparison", || rig.plan(web)));
+    assert_eq!(join_all(compared).await.concat(), []);
+    for read in
+        [Action::DescribeClassic, Action::DescribeClassicTags, Action::DescribeClassicAttributes]
+    {
+        assert_eq!(rig.aws.calls(read), count, "{read:?}");
+    }
 }
