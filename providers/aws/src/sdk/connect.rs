@@ -7,11 +7,12 @@ use aws_config::{
     stalled_stream_protection::StalledStreamProtectionConfig, timeout::TimeoutConfig,
 };
 use aws_credential_types::{Credentials, provider::SharedCredentialsProvider};
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use aws_types::{SigningName, region::Region};
 
 use super::{
     ca_bundle::{self, CaBundleError},
-    credentials::{self, AssumedRole, LoadedLifetime, ReloadingCredentialsChain},
+    credentials::{self, AssumedRole, LoadedLifetime, ReloadingCredentialsChain, WebIdentity},
     endpoints::{self, EndpointOverride},
     headers::{SignAs, SourceHeaders, UserAgent},
     metadata::SdkMetadata,
@@ -100,31 +101,20 @@ pub(super) async fn connect_with(
     let region: Box<str> = (&*environment::discover_region(settings, &metadata).await?).into();
     let http = ca_bundle::client(options.bundle, options.ca_check_interval)?;
     let signing = Region::new(String::from(region.clone()));
+    let place = |service| endpoints::endpoint_override(settings, &service, &region);
+    let unsigned = without_credentials(http, signing).await;
     let lifetime = LoadedLifetime::default();
     let chain = || {
+        let sts = place(OverriddenService::Sts).map(|place| with_retries(&unsigned, Some(place)));
         SharedCredentialsProvider::new(ReloadingCredentialsChain::new(
-            http.clone(),
+            unsigned.clone(),
             metadata.client(),
-            signing.clone(),
+            sts.map(|sts| WebIdentity { sts: aws_sdk_sts::Client::from_conf(sts.build()) }),
             lifetime.clone(),
         ))
     };
-    let base = aws_config::defaults(BehaviorVersion::latest())
-        .http_client(http.clone())
-        .region(signing.clone())
-        .credentials_provider(options.credentials.unwrap_or_else(chain))
-        .identity_cache(
-            IdentityCache::lazy()
-                .buffer_time(credentials::RENEWAL)
-                .build(),
-        )
-        .retry_config(RetryConfig::disabled())
-        .timeout_config(timeouts())
-        // The timeout of the request suffices, and a slow answer is no reason to send it again.
-        .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
-        .load()
-        .await;
-    let place = |service| endpoints::endpoint_override(settings, &service, &region);
+    let credentials = options.credentials.unwrap_or_else(chain);
+    let base = with_credentials(&unsigned, credentials);
     let config = match &settings.role {
         Some(role) => with_role(&base, role, place(OverriddenService::Sts), &lifetime),
         None => base,
@@ -142,6 +132,33 @@ pub(super) async fn connect_with(
     })
 }
 
+/// Returns the configuration of all clients, still without credentials. The SDK reads from the
+/// environment and the profile whether endpoints are for FIPS or dual stack.
+async fn without_credentials(http: SharedHttpClient, region: Region) -> SdkConfig {
+    aws_config::defaults(BehaviorVersion::latest())
+        .http_client(http)
+        .region(region)
+        .no_credentials()
+        .identity_cache(
+            IdentityCache::lazy()
+                .buffer_time(credentials::RENEWAL)
+                .build(),
+        )
+        .retry_config(RetryConfig::disabled())
+        .timeout_config(timeouts())
+        // The timeout of the request suffices, and a slow answer is no reason to send it again.
+        .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+        .load()
+        .await
+}
+
+fn with_credentials(base: &SdkConfig, credentials: SharedCredentialsProvider) -> SdkConfig {
+    base.clone()
+        .into_builder()
+        .credentials_provider(credentials)
+        .build()
+}
+
 fn timeouts() -> TimeoutConfig {
     TimeoutConfig::builder()
         .connect_timeout(CONNECT_TIMEOUT)
@@ -157,7 +174,7 @@ fn with_role(
     place: Option<EndpointOverride>,
     lifetime: &LoadedLifetime,
 ) -> SdkConfig {
-    let mut sts = sts_config(base, place).retry_config(RetryConfig::standard());
+    let mut sts = with_retries(base, place);
     if let Some(source) = &role.source {
         sts = sts.interceptor(SourceHeaders { arn: source.clone(), account: role.account.clone() });
     }
@@ -166,10 +183,12 @@ fn with_role(
         arn: role.arn.clone(),
         lifetime: lifetime.clone(),
     };
-    base.clone()
-        .into_builder()
-        .credentials_provider(SharedCredentialsProvider::new(provider))
-        .build()
+    with_credentials(base, SharedCredentialsProvider::new(provider))
+}
+
+/// Returns the configuration of an STS client for credentials, whose requests nobody else repeats.
+fn with_retries(base: &SdkConfig, place: Option<EndpointOverride>) -> aws_sdk_sts::config::Builder {
+    sts_config(base, place).retry_config(RetryConfig::standard())
 }
 
 /// Defines the function that configures a client of one SDK crate, because the crates' types have
@@ -179,9 +198,12 @@ macro_rules! configure {
         fn $name(base: &SdkConfig, place: Option<EndpointOverride>) -> $sdk::config::Builder {
             let config = $sdk::config::Builder::from(base).interceptor(UserAgent);
             let Some(place) = place else { return config };
-            // With a custom endpoint, the region is only used for the signature.
+            // With a custom endpoint, the region is only used for the signature. The SDK rejects a
+            // custom endpoint together with FIPS or dual stack; as in upstream, the section counts.
             let config = config
                 .endpoint_url(place.url)
+                .use_fips(false)
+                .use_dual_stack(false)
                 .region(Region::new(place.region));
             match place.name {
                 Some(name) => config.interceptor(SignAs(SigningName::from(name))),

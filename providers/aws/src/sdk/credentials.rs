@@ -11,16 +11,19 @@ use std::{
 };
 
 use aws_config::{
+    SdkConfig,
     default_provider::credentials::DefaultCredentialsChain,
+    environment::EnvironmentVariableCredentialsProvider,
     imds::{self, client::error::ImdsError},
+    meta::credentials::CredentialsProviderChain,
+    profile::ProfileFileCredentialsProvider,
     provider_config::ProviderConfig,
 };
 use aws_credential_types::{
     Credentials,
     provider::{self, ProvideCredentials, error::CredentialsError, future},
 };
-use aws_smithy_runtime_api::client::http::SharedHttpClient;
-use aws_types::region::Region;
+use aws_sdk_sts::types::Credentials as Session;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
@@ -63,35 +66,38 @@ impl LoadedLifetime {
 /// lifetime, so they are recreated when the content of one of the files changes. The SDK itself
 /// reads token files whenever it renews credentials.
 pub(super) struct ReloadingCredentialsChain {
-    http: SharedHttpClient,
+    base: SdkConfig,
     imds: imds::Client,
-    region: Region,
+    web_identity: Option<WebIdentity>,
     files: Vec<PathBuf>,
     lifetime: LoadedLifetime,
-    current: Mutex<Option<(Contents, Arc<DefaultCredentialsChain>)>>,
+    current: Mutex<Option<(Contents, Arc<CredentialsProviderChain>)>>,
 }
 
 /// Digest of each file; `None` for a file that cannot be read.
 type Contents = Vec<Option<[u8; 32]>>;
 
 impl ReloadingCredentialsChain {
+    /// Creates the chain. Its requests are sent with the HTTP client of `base`, to the endpoints of
+    /// its region, with FIPS and with dual stack as it says. `web_identity` replaces the SDK's
+    /// provider for web identity.
     pub(super) fn new(
-        http: SharedHttpClient,
+        base: SdkConfig,
         imds: imds::Client,
-        region: Region,
+        web_identity: Option<WebIdentity>,
         lifetime: LoadedLifetime,
     ) -> Self {
         Self {
-            http,
+            base,
             imds,
-            region,
+            web_identity,
             files: profile_files(),
             lifetime,
             current: Mutex::new(None),
         }
     }
 
-    async fn chain(&self) -> Arc<DefaultCredentialsChain> {
+    async fn chain(&self) -> Arc<CredentialsProviderChain> {
         let contents: Contents = self
             .files
             .iter()
@@ -108,18 +114,39 @@ impl ReloadingCredentialsChain {
             }
             tracing::info!("the files with AWS credentials changed");
         }
-        let config = ProviderConfig::without_region()
-            .with_region(Some(self.region.clone()))
-            .with_http_client(self.http.clone());
-        let chain = DefaultCredentialsChain::builder()
-            .region(self.region.clone())
-            .configure(config)
+        let chain = Arc::new(self.new_chain().await);
+        *current = Some((contents, Arc::clone(&chain)));
+        chain
+    }
+
+    async fn new_chain(&self) -> CredentialsProviderChain {
+        let mut config = ProviderConfig::without_region()
+            .with_region(self.base.region().cloned())
+            .with_use_fips(self.base.use_fips())
+            .with_use_dual_stack(self.base.use_dual_stack());
+        if let Some(http) = self.base.http_client() {
+            config = config.with_http_client(http);
+        }
+        let default = DefaultCredentialsChain::builder()
+            .region(self.base.region().cloned())
+            .configure(config.clone())
             .imds_client(self.imds.clone())
             .build()
             .await;
-        let chain = Arc::new(chain);
-        *current = Some((contents, Arc::clone(&chain)));
-        chain
+        let Some(web_identity) = &self.web_identity else {
+            return CredentialsProviderChain::first_try("Default", default);
+        };
+        // In the SDK's order. Its own chain is asked last, and adds what comes after web identity.
+        let profile = ProfileFileCredentialsProvider::builder()
+            .configure(&config)
+            .build();
+        CredentialsProviderChain::first_try(
+            "Environment",
+            EnvironmentVariableCredentialsProvider::new(),
+        )
+        .or_else("Profile", profile)
+        .or_else("WebIdentityToken", web_identity.clone())
+        .or_else("Default", default)
     }
 }
 
@@ -193,6 +220,48 @@ pub(super) struct AssumedRole {
     pub(super) lifetime: LoadedLifetime,
 }
 
+/// Role of the web identity in the environment, such as that of a service account (IRSA). The SDK
+/// has such a provider, too, but its endpoint cannot be set.
+#[derive(Clone, Debug)]
+pub(super) struct WebIdentity {
+    /// STS client. The requests are not signed, so it needs no credentials.
+    pub(super) sts: aws_sdk_sts::Client,
+}
+
+impl WebIdentity {
+    async fn assume(&self) -> provider::Result {
+        let variable = |name: &str| {
+            env::var(name).map_err(|_| {
+                CredentialsError::not_loaded(format!("{name} is not set in the environment"))
+            })
+        };
+        let file = variable("AWS_WEB_IDENTITY_TOKEN_FILE")?;
+        let role = variable("AWS_ROLE_ARN")?;
+        let session = variable("AWS_ROLE_SESSION_NAME").unwrap_or_else(|_| SESSION.to_owned());
+        let token = fs::read_to_string(file).map_err(CredentialsError::provider_error)?;
+        let request = self
+            .sts
+            .assume_role_with_web_identity()
+            .role_arn(role)
+            .role_session_name(session)
+            .web_identity_token(token);
+        let answer = request
+            .send()
+            .await
+            .map_err(CredentialsError::provider_error)?;
+        session_credentials(answer.credentials, "WebIdentityToken")
+    }
+}
+
+impl ProvideCredentials for WebIdentity {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::new(self.assume())
+    }
+}
+
 /// Session name, which is shown in CloudTrail.
 const SESSION: &str = "cloud-controller-manager";
 
@@ -207,18 +276,21 @@ impl AssumedRole {
             .send()
             .await
             .map_err(CredentialsError::provider_error)?;
-        let given = answer
-            .credentials
-            .ok_or_else(|| CredentialsError::unhandled("STS answered without credentials"))?;
-        let expiration =
-            SystemTime::try_from(given.expiration).map_err(CredentialsError::unhandled)?;
-        let key = given.access_key_id;
-        let secret = given.secret_access_key;
-        let token = given.session_token;
-        let credentials = Credentials::new(key, secret, Some(token), Some(expiration), "RoleARN");
+        let credentials = session_credentials(answer.credentials, "RoleARN")?;
         self.lifetime.record(&credentials);
         Ok(credentials)
     }
+}
+
+/// Converts the credentials in an answer of STS. `source` names the provider in logs.
+fn session_credentials(given: Option<Session>, source: &'static str) -> provider::Result {
+    let given =
+        given.ok_or_else(|| CredentialsError::unhandled("STS answered without credentials"))?;
+    let expiration = SystemTime::try_from(given.expiration).map_err(CredentialsError::unhandled)?;
+    let key = given.access_key_id;
+    let secret = given.secret_access_key;
+    let token = given.session_token;
+    Ok(Credentials::new(key, secret, Some(token), Some(expiration), source))
 }
 
 impl ProvideCredentials for AssumedRole {

@@ -31,8 +31,8 @@ struct DeniedAction {
 }
 
 impl AccessDeniedCache {
-    /// Runs an optional read. Returns `None` if access is denied, and reports that to each Service
-    /// at most once per hour.
+    /// Runs an optional read. Returns `None` if access is denied or the cloud does not have the
+    /// request, and reports that to each Service at most once per hour.
     ///
     /// # Errors
     /// Any other error of the read, also that the credentials are invalid. NotFound is returned
@@ -51,7 +51,7 @@ impl AccessDeniedCache {
             Ok(value) => return Ok(Some(value)),
             Err(error) => error,
         };
-        if !is_denied_by_policy(&error) {
+        if !is_denied_by_policy(&error) && !is_unknown_capacity_request(action, &error) {
             return Err(error.into());
         }
         let denial = DeniedAction {
@@ -83,6 +83,12 @@ impl AccessDeniedCache {
         }
         true
     }
+}
+
+/// Returns true if the cloud does not have requests for reserved capacity, as in some regions and
+/// in most emulators. Without that read, nothing is reserved.
+fn is_unknown_capacity_request(action: Action, error: &AwsError) -> bool {
+    action == Action::DescribeCapacityReservation && error.has_code("InvalidAction")
 }
 
 /// Returns true if a policy denies the request. Invalid credentials say nothing about permissions.

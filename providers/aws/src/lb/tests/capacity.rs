@@ -218,6 +218,33 @@ async fn what_may_not_be_read_is_not_changed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_cloud_without_reservations_serves_everything_else() {
+    let rig = Fixture::new(1);
+    let web = service("web", &[80]);
+    let web = published(&web, &rig.settle(&web).await);
+    let web = with(reserving(web, 3000), "healthcheck-interval", "20");
+    rig.aws.fail_always(READ, "InvalidAction");
+    rig.settle(&web).await;
+    rig.settle(&web).await;
+    assert_eq!((calls(&rig), rig.reasons()), ((1, 0), vec![reason::PERMISSION]));
+    let check = rig.aws.target_groups()[0].health_check.clone().unwrap();
+    assert_eq!(check.interval, 20, "everything else is changed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_request_is_no_denial_of_other_reads() {
+    let rig = Fixture::new(1);
+    let web = service("web", &[80]);
+    let web = published(&web, &rig.settle(&web).await);
+    let web = with(web, "healthcheck-interval", "20");
+    rig.aws
+        .fail_always(Action::DescribeLoadBalancerAttributes, "InvalidAction");
+    rig.aws.reset_calls();
+    rig.ensure(&web, ReadMode::Fresh).await.result.unwrap_err();
+    assert_eq!(rig.aws.writes(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failed_read_changes_nothing() {
     let rig = Fixture::new(1);
     let web = service("web", &[80]);

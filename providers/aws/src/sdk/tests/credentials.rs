@@ -14,7 +14,7 @@ use crate::{
     config::{OverriddenService, Role, Settings},
 };
 
-const ROLE: &str = "arn:aws:iam::123456789876:role/test-cluster";
+pub(super) const ROLE: &str = "arn:aws:iam::123456789876:role/test-cluster";
 
 fn with_role(sts: &str, ec2: &str, source: Option<&str>) -> Settings {
     let role = Role {
@@ -122,9 +122,9 @@ async fn a_session_token_of_the_environment_is_not_renewed() {
         ("AWS_CONFIG_FILE", none.to_str().unwrap()),
         ("AWS_ENDPOINT_URL_STS", &sts.url()),
     ];
-    child("child_has_no_end", &keys).await;
+    child("credentials::child_has_no_end", &keys).await;
     let token = [("AWS_SESSION_TOKEN", "t"), ("TEST_NOT_RENEWED", "true")];
-    child("child_has_no_end", &[&keys[..], &token].concat()).await;
+    child("credentials::child_has_no_end", &[&keys[..], &token].concat()).await;
 }
 
 #[tokio::test]
@@ -141,10 +141,10 @@ async fn child_has_no_end() {
     assert_eq!(found.lifetime, expected);
 }
 
-/// Runs an ignored test of this file in a process with only this environment.
-async fn child(test: &str, environment: &[(&str, &str)]) {
+/// Runs an ignored test, `module::name`, in a process with only this environment.
+pub(super) async fn child(test: &str, environment: &[(&str, &str)]) {
     let program = std::env::current_exe().unwrap();
-    let name = format!("sdk::tests::credentials::{test}");
+    let name = format!("sdk::tests::{test}");
     let mut command = tokio::process::Command::new(program);
     command
         .args(["--exact", &name, "--ignored", "--nocapture"])
@@ -155,7 +155,7 @@ async fn child(test: &str, environment: &[(&str, &str)]) {
     assert!(status.success() && stdout.contains("1 passed"), "{stdout}\n{stderr}");
 }
 
-fn environment(name: &str) -> String {
+pub(super) fn environment(name: &str) -> String {
     std::env::var(name).unwrap()
 }
 
@@ -171,7 +171,11 @@ async fn a_rotated_credentials_file_takes_effect() {
     write_profile(&file, "AKIDONE");
     let none = directory.path().join("config");
     let paths = [("AWS_SHARED_CREDENTIALS_FILE", &file), ("AWS_CONFIG_FILE", &none)];
-    child("child_rotates_a_file", &paths.map(|(name, path)| (name, path.to_str().unwrap()))).await;
+    child(
+        "credentials::child_rotates_a_file",
+        &paths.map(|(name, path)| (name, path.to_str().unwrap())),
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -181,13 +185,15 @@ async fn child_rotates_a_file() {
 
     let imds =
         super::super::metadata::SdkMetadata::new(super::super::ca_bundle::plain(), None).unwrap();
-    let http = super::super::ca_bundle::plain();
-    let region = aws_types::region::Region::from_static(REGION);
+    let base = aws_config::SdkConfig::builder()
+        .http_client(super::super::ca_bundle::plain())
+        .region(aws_types::region::Region::from_static(REGION))
+        .build();
     let lifetime = super::super::credentials::LoadedLifetime::default();
     let chain = super::super::credentials::ReloadingCredentialsChain::new(
-        http,
+        base,
         imds.client(),
-        region,
+        None,
         lifetime.clone(),
     );
     let first = chain.provide_credentials().await.unwrap();
@@ -214,7 +220,7 @@ async fn a_rotated_web_identity_token_takes_effect() {
     fs::write(&token, "token-one").unwrap();
     let none = directory.path().join("none");
     child(
-        "child_rotates_a_token",
+        "credentials::child_rotates_a_token",
         &[
             ("AWS_WEB_IDENTITY_TOKEN_FILE", token.to_str().unwrap()),
             ("AWS_ROLE_ARN", ROLE),
@@ -258,7 +264,7 @@ async fn the_configuration_wins_over_the_environment_and_a_service_over_all() {
     ];
     let [of_service, of_all, of_file] = &servers;
     child(
-        "child_asks_everybody",
+        "credentials::child_asks_everybody",
         &[
             ("AWS_ACCESS_KEY_ID", "AKIDENV"),
             ("AWS_SECRET_ACCESS_KEY", "s"),
@@ -293,7 +299,7 @@ async fn child_asks_everybody() {
 
 #[tokio::test]
 async fn nobody_asks_a_metadata_service_that_is_switched_off() {
-    child("child_has_no_metadata", &[("AWS_EC2_METADATA_DISABLED", "true")]).await;
+    child("credentials::child_has_no_metadata", &[("AWS_EC2_METADATA_DISABLED", "true")]).await;
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ mod credentials;
 mod requests;
 mod server;
 mod trust;
+mod web_identity;
 
 use std::sync::Arc;
 
