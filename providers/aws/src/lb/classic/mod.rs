@@ -41,6 +41,7 @@ use crate::{
         names,
         observe::access_denied::AccessDeniedCache,
         ownership::{FoundBy, check_owner, check_owner_by_name, names_another_owner},
+        retry_delay::MissingObjectRetries,
     },
     scope::Scope,
 };
@@ -70,6 +71,8 @@ pub(in crate::lb) struct ClassicLoadBalancers {
     /// Instances that this process has registered, by the name of the load balancer, with the time.
     /// Reads may not show them for a while.
     registered: Mutex<HashMap<Box<str>, RegisteredInstances>>,
+    /// The retries for an object that AWS does not find, by the UID of the Service.
+    missing_object: Mutex<HashMap<Box<str>, MissingObjectRetries>>,
 }
 
 /// Instances, and when they were registered.
@@ -114,6 +117,7 @@ impl ClassicLoadBalancers {
             detached: Mutex::default(),
             requested_logs: Mutex::default(),
             registered: Mutex::default(),
+            missing_object: Mutex::default(),
         }
     }
 
