@@ -31,6 +31,13 @@ pub(crate) async fn security_groups_follow_the_annotations(
     play(stage, table::managed).await
 }
 
+/// The same for classic load balancers, which Services without type get as long as nothing is configured.
+pub(crate) async fn classic_load_balancers_follow_the_annotations(
+    stage: &mut ClusterFixture<'_>,
+) -> anyhow::Result<()> {
+    play(stage, table::classic::cases).await
+}
+
 async fn play(
     stage: &mut ClusterFixture<'_>,
     table: fn(&AnnotationValues) -> Vec<Case>,
@@ -145,7 +152,7 @@ fn whole(at: usize, case: &Case, line: &str) -> String {
     let line = if line.starts_with("group ") {
         line.to_owned()
     } else {
-        format!("{owner}{line}")
+        format!("{}{owner}{line}", case.kind)
     };
     let line = line.replace("{name}", case.name).replace("{owner}", &owner);
     case.ports.iter().fold(line, |line, (_, port)| {

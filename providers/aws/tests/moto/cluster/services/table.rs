@@ -1,6 +1,8 @@
 // length: two tables
 //! The tables of Services.
 
+pub(super) mod classic;
+
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -10,6 +12,8 @@ use crate::cluster::fixture::ClusterFixture;
 /// A Service, and what there has to be for it.
 pub(super) struct Case {
     pub(super) name: &'static str,
+    /// What lines of its load balancer begin with: `classic `, or nothing.
+    pub(super) kind: &'static str,
     pub(super) ports: Vec<(&'static str, u16)>,
     pub(super) annotations: Vec<(&'static str, String)>,
     /// Further fields of the spec.
@@ -28,6 +32,7 @@ impl Case {
     fn new(name: &'static str, wanted: &[&'static str]) -> Self {
         Self {
             name,
+            kind: "",
             ports: vec![("TCP", 80)],
             annotations: Vec::new(),
             spec: Value::Null,
@@ -84,6 +89,7 @@ pub(super) struct AnnotationValues {
     allocations: [String; 2],
     certificates: [String; 2],
     group: String,
+    extra_group: String,
 }
 
 impl AnnotationValues {
@@ -98,6 +104,9 @@ impl AnnotationValues {
             ],
             group: fixture
                 .security_group(&stage.network.vpc, "mine", &[])
+                .await?,
+            extra_group: fixture
+                .security_group(&stage.network.vpc, "extra", &[])
                 .await?,
         })
     }
