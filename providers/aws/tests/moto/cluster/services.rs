@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use ccm_testkit::{kubelet::NodeSpec, moto::fault_proxy::Recorded};
 use serde_json::{Value, json};
 
-use self::table::{AnnotationValues, Case};
+use self::table::{AnnotationValues, Case, SentParameter};
 use super::fixture::{ClusterFixture, full, service};
 
 const FLAGS: [&str; 1] = ["--controllers=service"];
@@ -65,7 +65,7 @@ async fn play(
     holds(stage, &cases, |case| &case.wanted)
         .await
         .context("made")?;
-    sent(&cases, &stage.take_requests())?;
+    sent(&cases, &stage.take_requests(), |case| &case.sent)?;
     for case in cases.iter().filter(|case| !case.change.is_null()) {
         stage
             .change(case.name, with_full_names(&case.change))
@@ -75,6 +75,7 @@ async fn play(
     holds(stage, &cases, |case| &case.then)
         .await
         .context("changed")?;
+    sent(&cases, &stage.take_requests(), |case| &case.then_sent).context("changed")?;
     for name in &names {
         stage.delete(name).await?;
     }
@@ -161,10 +162,14 @@ fn whole(at: usize, case: &Case, line: &str) -> String {
 }
 
 /// What moto does not keep was at least asked for.
-fn sent(cases: &[Case], requests: &[Recorded]) -> anyhow::Result<()> {
+fn sent(
+    cases: &[Case],
+    requests: &[Recorded],
+    wanted: fn(&Case) -> &[SentParameter],
+) -> anyhow::Result<()> {
     for (case, (action, parameter, value)) in cases
         .iter()
-        .flat_map(|case| case.sent.iter().map(move |sent| (case, sent)))
+        .flat_map(|case| wanted(case).iter().map(move |sent| (case, sent)))
     {
         let asked = requests.iter().filter(|request| request.action == *action);
         let is = |request: &Recorded| request.parameter(parameter) == Some(value);

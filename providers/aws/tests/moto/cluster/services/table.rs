@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 
 use crate::cluster::fixture::ClusterFixture;
 
+/// A parameter of a request: action, name, value.
+pub(super) type SentParameter = (&'static str, &'static str, String);
+
 /// A Service, and what there has to be for it.
 pub(super) struct Case {
     pub(super) name: &'static str,
@@ -20,12 +23,14 @@ pub(super) struct Case {
     pub(super) spec: Value,
     /// Lines of the world: `{80}` is the node port of port 80, `{name}` the Service.
     pub(super) wanted: Vec<&'static str>,
-    /// Requests that were sent: action, parameter, value.
-    pub(super) sent: Vec<(&'static str, &'static str, String)>,
+    /// Requests that were sent.
+    pub(super) sent: Vec<SentParameter>,
     /// A merge patch, with annotations by suffix.
     pub(super) change: Value,
     /// Lines after it.
     pub(super) then: Vec<&'static str>,
+    /// Requests that were sent after it.
+    pub(super) then_sent: Vec<SentParameter>,
 }
 
 impl Case {
@@ -40,6 +45,7 @@ impl Case {
             sent: Vec::new(),
             change: Value::Null,
             then: Vec::new(),
+            then_sent: Vec::new(),
         }
     }
 
@@ -65,6 +71,16 @@ impl Case {
         value: impl Into<String>,
     ) -> Self {
         self.sent.push((action, parameter, value.into()));
+        self
+    }
+
+    fn then_sent(
+        mut self,
+        action: &'static str,
+        parameter: &'static str,
+        value: impl Into<String>,
+    ) -> Self {
+        self.then_sent.push((action, parameter, value.into()));
         self
     }
 

@@ -96,6 +96,11 @@ fn listeners(places: &AnnotationValues) -> Vec<Case> {
                 ":443: policy k8s-SSLNegotiationPolicy-ELBSecurityPolicy-2016-08",
                 ": health SSL:{443} every 10 within 5 up 2 down 6",
             ],
+        )
+        .then_sent(
+            "CreateLoadBalancerListeners",
+            "Listeners.member.1.SSLCertificateId",
+            first,
         ),
         Case::classic("proxy", &[": backend {80} policy k8s-proxyprotocol-enabled"])
             .with("proxy-protocol", "*")
