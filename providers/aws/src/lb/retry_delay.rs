@@ -1,11 +1,9 @@
 //! Delays before the next try while AWS is still working on an object. Each delay equals the time
 //! waited so far, within bounds, so that it doubles from try to try.
 
-use std::time::Duration;
+use std::{hash::Hash, time::Duration};
 
 use ccm_core::provider::{CloudError, Digest, Op, Progress};
-
-use super::model::DesiredLoadBalancer;
 
 /// Work that must not be tried again before a delay.
 #[derive(Clone, Debug)]
@@ -53,11 +51,7 @@ impl MissingObjectRetries {
     /// Counts a failed attempt, and returns its error with the delay before the next one. After
     /// some short delays, the error keeps the delay that it has. A change of the Service begins
     /// anew.
-    pub(super) fn shorten_delay(
-        &mut self,
-        desired: &DesiredLoadBalancer,
-        error: CloudError,
-    ) -> CloudError {
+    pub(super) fn shorten_delay(&mut self, desired: &impl Hash, error: CloudError) -> CloudError {
         let digest = Digest::of(desired);
         if self.desired != Some(digest) {
             *self = Self { desired: Some(digest), failures: 0 };

@@ -127,7 +127,8 @@ pub enum ProxyFault {
 struct ProxyState {
     recorded: Vec<Recorded>,
     faults: Vec<Fault>,
-    instance_protocols: InstanceProtocols,
+    /// Shared with the proxies beside this one.
+    instance_protocols: Arc<Mutex<InstanceProtocols>>,
 }
 
 /// A running proxy. Dropping it ends it.
@@ -147,15 +148,34 @@ impl FaultProxy {
         Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), to).await
     }
 
+    /// Starts a proxy on a free port with records and faults of its own, whose answers show what was
+    /// created through this one.
+    ///
+    /// # Errors
+    /// There is no port.
+    pub async fn start_beside(&self, to: QueryClient) -> io::Result<Self> {
+        let instance_protocols = Arc::clone(&self.state.lock().instance_protocols);
+        let state = ProxyState { instance_protocols, ..ProxyState::default() };
+        Self::start_with((Ipv4Addr::LOCALHOST, 0).into(), to, state).await
+    }
+
     /// Starts a proxy on an address of this machine.
     ///
     /// # Errors
     /// It cannot be listened on.
     pub async fn start_at(address: SocketAddr, to: QueryClient) -> io::Result<Self> {
+        Self::start_with(address, to, ProxyState::default()).await
+    }
+
+    async fn start_with(
+        address: SocketAddr,
+        to: QueryClient,
+        state: ProxyState,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let url = format!("http://{}", listener.local_addr()?);
         let stop = CancellationToken::new();
-        let state = Arc::new(Mutex::new(ProxyState::default()));
+        let state = Arc::new(Mutex::new(state));
         tokio::spawn(stop.clone().run_until_cancelled_owned(serve(
             listener,
             to,
@@ -195,7 +215,10 @@ impl FaultProxy {
 
     /// Forgets records and faults.
     pub fn reset(&self) {
-        *self.state.lock() = ProxyState::default();
+        let mut state = self.state.lock();
+        let instance_protocols = Arc::clone(&state.instance_protocols);
+        *instance_protocols.lock() = InstanceProtocols::default();
+        *state = ProxyState { instance_protocols, ..ProxyState::default() };
     }
 }
 
@@ -260,14 +283,15 @@ async fn carry_out(
     body: Bytes,
     request: &Recorded,
 ) -> io::Result<Response<Full<Bytes>>> {
-    state.lock().instance_protocols.record(request);
+    let protocols = Arc::clone(&state.lock().instance_protocols);
+    protocols.lock().record(request);
     let answer = response_fixes::answer(to, head, body, request).await?;
     if request.version != CLASSIC.version || request.action != "DescribeLoadBalancers" {
         return Ok(answer);
     }
     let (head, body) = answer.into_parts();
     let text = response_fixes::text(body).await?;
-    let text = state.lock().instance_protocols.correct(&text);
+    let text = protocols.lock().correct(&text);
     Ok(Response::from_parts(head, Full::from(text)))
 }
 

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     api::{AwsError, InstanceId, SecurityGroupId, SubnetId},
+    client,
     lb::{
         plan::subnets,
         reconcile::{LoadBalancerReconciler, as_transient},
@@ -80,11 +81,12 @@ impl ClassicLoadBalancers {
                     .or_default()
                     .extend(detached);
             }
-            self.send(op, reconciler, &action).await?;
+            self.send(op, reconciler, desired, &action).await?;
             if let ClassicAction::SetSecurityGroups(change) = action {
                 existing.resource.security_groups = change.groups;
             }
         }
+        self.missing_object.lock().remove(&desired.owner.uid);
         Ok(())
     }
 
@@ -109,10 +111,7 @@ impl ClassicLoadBalancers {
                     format!("load balancer {} exists but is not visible yet", desired.name);
                 Err(CloudError::transient(message).with_retry_after(INVISIBLE_RETRY_DELAY))
             }
-            Err(error) => {
-                forget_unknown_subnets(reconciler, &error);
-                Err(as_transient(error.into()))
-            }
+            Err(error) => Err(self.failure(reconciler, desired, error)),
         }
     }
 
@@ -121,6 +120,7 @@ impl ClassicLoadBalancers {
         &self,
         op: &Op,
         reconciler: &LoadBalancerReconciler,
+        desired: &DesiredClassic,
         action: &ClassicAction,
     ) -> Result<(), CloudError> {
         use ClassicAction as A;
@@ -146,12 +146,30 @@ impl ClassicLoadBalancers {
             {
                 Ok(())
             }
-            Err(error) => {
-                forget_unknown_subnets(reconciler, &error);
-                Err(as_transient(error.into()))
-            }
+            Err(error) => Err(self.failure(reconciler, desired, error)),
             Ok(()) => Ok(()),
         }
+    }
+
+    /// Returns the error of a request that AWS refused. What AWS does not find, such as a certificate, may
+    /// be as new as the Service, and is soon tried again.
+    fn failure(
+        &self,
+        reconciler: &LoadBalancerReconciler,
+        desired: &DesiredClassic,
+        error: AwsError,
+    ) -> CloudError {
+        forget_unknown_subnets(reconciler, &error);
+        let is_missing = client::is_object_missing(error.code());
+        let error = as_transient(error.into());
+        if !is_missing {
+            return error;
+        }
+        let mut retries = self.missing_object.lock();
+        retries
+            .entry(desired.owner.uid.clone())
+            .or_default()
+            .shorten_delay(desired, error)
     }
 }
 

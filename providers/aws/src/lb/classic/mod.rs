@@ -42,6 +42,7 @@ use crate::{
         names,
         observe::access_denied::AccessDeniedCache,
         ownership::{FoundBy, check_owner, check_owner_by_name, names_another_owner},
+        retry_delay::MissingObjectRetries,
     },
     scope::Scope,
 };
@@ -74,6 +75,8 @@ pub(in crate::lb) struct ClassicLoadBalancers {
     /// Instances that this process has registered, by the name of the load balancer, with the time.
     /// Reads may not show them for a while.
     registered: Mutex<HashMap<Box<str>, RegisteredInstances>>,
+    /// The retries for an object that AWS does not find, by the UID of the Service.
+    missing_object: Mutex<HashMap<Box<str>, MissingObjectRetries>>,
     /// What a sync had read when our own rate limit ended it, by the name of the load balancer. The next
     /// one goes on from there. If each began anew, many at once would use up all tokens for first reads.
     interrupted: Mutex<HashMap<Box<str>, InterruptedRead>>,
@@ -131,6 +134,7 @@ impl ClassicLoadBalancers {
             requested_logs: Mutex::default(),
             registered: Mutex::default(),
             interrupted: Mutex::default(),
+            missing_object: Mutex::default(),
         }
     }
 

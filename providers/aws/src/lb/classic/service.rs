@@ -688,6 +688,7 @@ impl NetworkLoadBalancers {
         }
         self.classic.detached.lock().remove(&owner.uid);
         self.classic.requested_logs.lock().remove(&owner.uid);
+        self.classic.missing_object.lock().remove(&owner.uid);
         manager.delete_classic_group(op, &name).await
     }
 }

@@ -629,3 +629,55 @@ async fn a_name_that_is_taken_and_not_shown_yet_is_tried_again() {
     assert_eq!(error.kind(), ErrorKind::Transient, "{error}");
     assert_eq!(error.retry_after(), Some(std::time::Duration::from_secs(5)));
 }
+
+// length: one table and its three steps
+#[tokio::test(start_paused = true)]
+async fn what_a_classic_load_balancer_names_and_aws_does_not_find_is_soon_looked_for_again() {
+    let soon = [5, 15, 60, 600, 600];
+    for (action, code, delays) in [
+        (Action::CreateClassic, "CertificateNotFound", soon),
+        (Action::CreateClassicListeners, "CertificateNotFound", soon),
+        (Action::SetClassicSecurityGroups, "InvalidSecurityGroup", soon),
+        (Action::AttachClassicSubnets, "SubnetNotFound", soon),
+        (Action::CreateClassic, "UnsupportedProtocol", [600; 5]),
+        (Action::CreateClassicListeners, "UnsupportedProtocol", [600; 5]),
+    ] {
+        let rig = upstreams(1);
+        let group = rig.aws.security_group(&rig.world.vpc, "extra", &[]);
+        let [one, two] = [0, 1].map(|at| rig.world.public[at].to_string());
+        let small = with(service("web", &[80]), "subnets", &one);
+        let large = with(service("web", &[80, 443]), "subnets", &format!("{one},{two}"));
+        let large = with(large, "extra-security-groups", &group);
+        let is_new = action == Action::CreateClassic;
+        let shown = if is_new {
+            small.status.clone()
+        } else {
+            made(&rig, &small).await.status
+        };
+        let large = published(&large, &shown);
+        let changed = with(large.clone(), "healthcheck-interval", "20");
+        rig.aws.fail_always(action, code);
+        for service in [&large, &changed] {
+            let mut found = Vec::new();
+            for _ in delays {
+                let outcome = rig.ensure(service, ReadMode::Fresh).await;
+                let error = outcome.result.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::InvalidInput, "{action:?}: {error}");
+                found.push(error.retry_after().unwrap().as_secs());
+            }
+            assert_eq!(found, delays, "{action:?}: {code}");
+        }
+        // What was applied once counts anew: somebody may delete and create the object again.
+        rig.aws.clear_faults();
+        let done = made(&rig, &changed).await;
+        if is_new {
+            rig.remove(&done).await;
+        } else {
+            rig.settle(&published(&small, &done.status)).await;
+        }
+        rig.aws.fail_always(action, code);
+        let outcome = rig.ensure(&changed, ReadMode::Fresh).await;
+        let error = outcome.result.unwrap_err();
+        assert_eq!(error.retry_after().unwrap().as_secs(), delays[0], "{action:?}: {code}");
+    }
+}

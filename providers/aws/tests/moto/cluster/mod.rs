@@ -45,7 +45,9 @@ pub(crate) fn cases() -> Vec<(ServerKind, &'static str, Body)> {
             a_node_gets_what_upstream_writes, nodes_follow_their_instances, families_come_in_the_order_of_the_configuration,
             pod_networks_get_routes_and_instances_tags,
         }
-        Real services { each_annotation_has_its_effect, security_groups_follow_the_annotations }
+        Real services {
+            each_annotation_has_its_effect, security_groups_follow_the_annotations, classic_load_balancers_follow_the_annotations,
+        }
         Real mistakes {
             mistakes_are_told_together, what_is_not_there_is_told, refusals_of_aws_are_told_and_heal, what_cannot_change_stays,
         }

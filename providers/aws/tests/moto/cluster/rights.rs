@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use anyhow::Context as _;
-use ccm_testkit::moto::fault_proxy::Recorded;
+use ccm_testkit::moto::{fault_proxy::Recorded, query_api::CLASSIC};
 use libtest_mimic::Completion;
 use serde_json::Value;
 
@@ -37,8 +37,6 @@ pub(crate) fn match_what_was_asked(
     if passed < all {
         return Ok(too_few(passed, all));
     }
-    let granted = granted_by("all.json")?;
-    let for_classics = granted_by("classic-load-balancers.json")?;
     // Who gives credentials is asked before there are any, or with rights that are the role's to
     // grant. Whose credentials they are, AWS says to all.
     let of_credentials = |request: &&Recorded| {
@@ -47,30 +45,37 @@ pub(crate) fn match_what_was_asked(
             || request.action == "GetCallerIdentity"
     };
     let recorded = house.recorded();
-    let asked: BTreeSet<_> = recorded
+    // Some actions have one name for both kinds of load balancers. The version tells them apart.
+    let (for_classics, others): (Vec<_>, Vec<_>) = recorded
         .iter()
         .filter(|request| !of_credentials(request))
-        .map(Recorded::permission)
-        .collect();
-    drop(recorded);
-    let refused: Vec<_> = asked
-        .difference(&granted)
-        .filter(|action| !for_classics.contains(*action))
-        .collect();
-    anyhow::ensure!(refused.is_empty(), "not granted: {refused:?}");
-    let unused: BTreeSet<_> = granted.difference(&asked).map(String::as_str).collect();
-    let known: BTreeSet<_> = NEVER.iter().map(|(action, _)| *action).collect();
+        .partition(|request| request.version == CLASSIC.version);
+    let permissions = |requests: Vec<&Recorded>| -> BTreeSet<String> {
+        requests.into_iter().map(Recorded::permission).collect()
+    };
+    compare("all.json", &permissions(others), &NEVER)?;
+    compare("classic-load-balancers.json", &permissions(for_classics), &[])?;
+    Ok(Completion::Completed)
+}
+
+/// Fails unless a document grants what was asked for, and nothing else but what is `never` asked for.
+fn compare(document: &str, asked: &BTreeSet<String>, never: &[(&str, &str)]) -> anyhow::Result<()> {
+    let granted = granted_by(document)?;
+    let refused: Vec<_> = asked.difference(&granted).collect();
+    anyhow::ensure!(refused.is_empty(), "{document}: not granted: {refused:?}");
+    let unused: BTreeSet<_> = granted.difference(asked).map(String::as_str).collect();
+    let known: BTreeSet<_> = never.iter().map(|(action, _)| *action).collect();
     let surplus: Vec<_> = unused.difference(&known).collect();
     anyhow::ensure!(
         surplus.is_empty(),
-        "granted, never asked for, and without a reason here: {surplus:?}"
+        "{document}: granted, never asked for, and without a reason here: {surplus:?}"
     );
     let wrong: Vec<_> = known.difference(&unused).collect();
     anyhow::ensure!(
         wrong.is_empty(),
-        "asked for, or not granted, though a reason says that it is not: {wrong:?}"
+        "{document}: asked for, or not granted, though a reason says that it is not: {wrong:?}"
     );
-    Ok(Completion::Completed)
+    Ok(())
 }
 
 /// Returns the actions that a document grants.

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use ccm_testkit::{kubelet::NodeSpec, moto::fault_proxy::Recorded};
 use serde_json::{Value, json};
 
-use self::table::{AnnotationValues, Case};
+use self::table::{AnnotationValues, Case, SentParameter};
 use super::fixture::{ClusterFixture, full, service};
 
 const FLAGS: [&str; 1] = ["--controllers=service"];
@@ -29,6 +29,13 @@ pub(crate) async fn security_groups_follow_the_annotations(
 ) -> anyhow::Result<()> {
     stage.config = "DefaultLoadBalancerType = nlb\nAnnotationDialect = extended\nNLBSecurityGroupMode = Managed\n".into();
     play(stage, table::managed).await
+}
+
+/// The same for classic load balancers, which Services without type get as long as nothing is configured.
+pub(crate) async fn classic_load_balancers_follow_the_annotations(
+    stage: &mut ClusterFixture<'_>,
+) -> anyhow::Result<()> {
+    play(stage, table::classic::cases).await
 }
 
 async fn play(
@@ -58,7 +65,7 @@ async fn play(
     holds(stage, &cases, |case| &case.wanted)
         .await
         .context("made")?;
-    sent(&cases, &stage.take_requests())?;
+    sent(&cases, &stage.take_requests(), |case| &case.sent)?;
     for case in cases.iter().filter(|case| !case.change.is_null()) {
         stage
             .change(case.name, with_full_names(&case.change))
@@ -68,6 +75,7 @@ async fn play(
     holds(stage, &cases, |case| &case.then)
         .await
         .context("changed")?;
+    sent(&cases, &stage.take_requests(), |case| &case.then_sent).context("changed")?;
     for name in &names {
         stage.delete(name).await?;
     }
@@ -145,7 +153,7 @@ fn whole(at: usize, case: &Case, line: &str) -> String {
     let line = if line.starts_with("group ") {
         line.to_owned()
     } else {
-        format!("{owner}{line}")
+        format!("{}{owner}{line}", case.kind)
     };
     let line = line.replace("{name}", case.name).replace("{owner}", &owner);
     case.ports.iter().fold(line, |line, (_, port)| {
@@ -154,10 +162,14 @@ fn whole(at: usize, case: &Case, line: &str) -> String {
 }
 
 /// What moto does not keep was at least asked for.
-fn sent(cases: &[Case], requests: &[Recorded]) -> anyhow::Result<()> {
+fn sent(
+    cases: &[Case],
+    requests: &[Recorded],
+    wanted: fn(&Case) -> &[SentParameter],
+) -> anyhow::Result<()> {
     for (case, (action, parameter, value)) in cases
         .iter()
-        .flat_map(|case| case.sent.iter().map(move |sent| (case, sent)))
+        .flat_map(|case| wanted(case).iter().map(move |sent| (case, sent)))
     {
         let asked = requests.iter().filter(|request| request.action == *action);
         let is = |request: &Recorded| request.parameter(parameter) == Some(value);

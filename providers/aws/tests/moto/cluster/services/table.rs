@@ -1,33 +1,43 @@
 // length: two tables
 //! The tables of Services.
 
+pub(super) mod classic;
+
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::cluster::fixture::ClusterFixture;
 
+/// A parameter of a request: action, name, value.
+pub(super) type SentParameter = (&'static str, &'static str, String);
+
 /// A Service, and what there has to be for it.
 pub(super) struct Case {
     pub(super) name: &'static str,
+    /// What lines of its load balancer begin with: `classic `, or nothing.
+    pub(super) kind: &'static str,
     pub(super) ports: Vec<(&'static str, u16)>,
     pub(super) annotations: Vec<(&'static str, String)>,
     /// Further fields of the spec.
     pub(super) spec: Value,
     /// Lines of the world: `{80}` is the node port of port 80, `{name}` the Service.
     pub(super) wanted: Vec<&'static str>,
-    /// Requests that were sent: action, parameter, value.
-    pub(super) sent: Vec<(&'static str, &'static str, String)>,
+    /// Requests that were sent.
+    pub(super) sent: Vec<SentParameter>,
     /// A merge patch, with annotations by suffix.
     pub(super) change: Value,
     /// Lines after it.
     pub(super) then: Vec<&'static str>,
+    /// Requests that were sent after it.
+    pub(super) then_sent: Vec<SentParameter>,
 }
 
 impl Case {
     fn new(name: &'static str, wanted: &[&'static str]) -> Self {
         Self {
             name,
+            kind: "",
             ports: vec![("TCP", 80)],
             annotations: Vec::new(),
             spec: Value::Null,
@@ -35,6 +45,7 @@ impl Case {
             sent: Vec::new(),
             change: Value::Null,
             then: Vec::new(),
+            then_sent: Vec::new(),
         }
     }
 
@@ -63,6 +74,16 @@ impl Case {
         self
     }
 
+    fn then_sent(
+        mut self,
+        action: &'static str,
+        parameter: &'static str,
+        value: impl Into<String>,
+    ) -> Self {
+        self.then_sent.push((action, parameter, value.into()));
+        self
+    }
+
     /// Changes annotations.
     fn change(mut self, annotations: Value, then: &[&'static str]) -> Self {
         self.change["metadata"]["annotations"] = annotations;
@@ -84,6 +105,7 @@ pub(super) struct AnnotationValues {
     allocations: [String; 2],
     certificates: [String; 2],
     group: String,
+    extra_group: String,
 }
 
 impl AnnotationValues {
@@ -98,6 +120,9 @@ impl AnnotationValues {
             ],
             group: fixture
                 .security_group(&stage.network.vpc, "mine", &[])
+                .await?,
+            extra_group: fixture
+                .security_group(&stage.network.vpc, "extra", &[])
                 .await?,
         })
     }
