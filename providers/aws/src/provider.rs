@@ -9,6 +9,8 @@ use std::{
 };
 
 use async_trait::async_trait;
+#[cfg(test)]
+use ccm_core::runtime::events::WallClock;
 use ccm_core::{
     k8s::{NodeFields, NodeView},
     provider::{
@@ -99,6 +101,13 @@ impl AwsProvider {
             tagging: None,
             metrics_registered: Mutex::new(false),
         }
+    }
+
+    /// Sets the clock by which moves to other load balancers are drained.
+    #[cfg(test)]
+    pub(crate) fn with_clock(mut self, clock: WallClock) -> Self {
+        self.load_balancers.clock = clock;
+        self
     }
 
     /// Sets the options of the tagging controller. With `None`, the controller does not run.

@@ -6,9 +6,10 @@ use std::{
     time::Duration,
 };
 
-use ccm_core::{k8s::NodeView, provider::Op};
+use ccm_core::{k8s::NodeView, provider::Op, runtime::events::WallClock};
 use ccm_testkit::explore::ScenarioRun;
 use ipnet::IpNet;
+use jiff::Timestamp;
 
 use super::{
     faulty_transport::FaultyTransport,
@@ -35,6 +36,8 @@ use crate::{
 
 /// Longest time that a call of the framework takes.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Time of day when an account is made.
+const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
 /// Network of somebody else in the cluster's route table.
 pub(super) static THEIR_NETWORK: LazyLock<IpNet> =
     LazyLock::new(|| "10.99.0.0/24".parse().expect("a network"));
@@ -99,6 +102,8 @@ pub(super) struct Account {
     pub(super) lane: Arc<FaultyTransport>,
     settings: Settings,
     bug: Option<Bug>,
+    /// The same for all processes.
+    clock: WallClock,
     /// How it is before anything was asked for.
     pub(super) empty: AccountSnapshot,
 }
@@ -158,13 +163,14 @@ impl Account {
             lane,
             settings,
             bug,
+            clock: WallClock::tokio_from(START),
             empty,
         })
     }
 
     /// Makes a process, which knows nothing.
     pub(super) fn process(&self) -> Arc<AwsProvider> {
-        Arc::new(AwsProvider::new(self.scope()))
+        Arc::new(AwsProvider::new(self.scope()).with_clock(self.clock.clone()))
     }
 
     pub(super) fn scope(&self) -> Scope {

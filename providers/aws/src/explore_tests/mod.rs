@@ -11,6 +11,7 @@ mod classic;
 mod faulty_transport;
 mod instances;
 mod load_balancers;
+mod moving;
 mod mutants;
 mod retained;
 mod routes;
@@ -103,6 +104,11 @@ async fn balancers_are_kept_and_adopted() {
 #[tokio::test(start_paused = true)]
 async fn classic_balancers_live() {
     explore(classic::cases()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn balancers_move_and_come_back() {
+    explore(moving::cases()).await;
 }
 
 #[tokio::test(start_paused = true)]

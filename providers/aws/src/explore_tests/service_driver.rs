@@ -14,6 +14,8 @@ use ccm_core::{
         Progress, ReadMode, RetainOutcome, SourceRanges,
     },
 };
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::account::{Account, op, targets};
 use crate::{
@@ -98,12 +100,29 @@ enum DriverState {
 /// How a turn ended.
 struct CallResult {
     status: Option<LbStatus>,
+    annotations: Annotations,
     result: Result<Progress, CloudError>,
+}
+
+/// Host names, each with the time since when it is shown.
+type Published = Vec<(Box<str>, Instant)>;
+
+/// Annotations that a Service is to have, or not to have.
+type Annotations = BTreeMap<Box<str>, Option<Box<str>>>;
+
+impl From<Result<Progress, CloudError>> for CallResult {
+    fn from(result: Result<Progress, CloudError>) -> Self {
+        Self { status: None, annotations: Annotations::new(), result }
+    }
 }
 
 impl From<LbOutcome> for CallResult {
     fn from(outcome: LbOutcome) -> Self {
-        Self { status: outcome.status, result: outcome.result }
+        Self {
+            status: outcome.status,
+            annotations: outcome.annotations,
+            result: outcome.result,
+        }
     }
 }
 
@@ -114,6 +133,10 @@ pub(super) struct ServiceDriver<'a> {
     standing: BTreeMap<Box<str>, DriverState>,
     /// What Services show.
     shown: BTreeMap<Box<str>, LbStatus>,
+    /// Annotations that processes wrote on Services.
+    annotations: BTreeMap<Box<str>, Annotations>,
+    /// The host names that Services have shown, in order.
+    pub(super) published: Arc<Mutex<Published>>,
 }
 
 impl<'a> ServiceDriver<'a> {
@@ -123,6 +146,8 @@ impl<'a> ServiceDriver<'a> {
             process: None,
             standing: BTreeMap::new(),
             shown: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            published: Arc::default(),
         }
     }
 
@@ -141,11 +166,21 @@ impl<'a> ServiceDriver<'a> {
     /// The Service is as the framework sees it: at first without finalizer, and later with what it
     /// shows.
     fn spec(&self, wish: &ServiceInput, has_finalizer: bool) -> anyhow::Result<LbSpec> {
-        let service = match self.shown.get(&wish.service.uid) {
+        let mut service = match self.shown.get(&wish.service.uid) {
             Some(status) => ServiceView { status: status.clone(), ..wish.service.clone() },
             None if has_finalizer => wish.service.clone(),
             None => fresh(&wish.service),
         };
+        for (key, value) in self.annotations.get(&service.uid).into_iter().flatten() {
+            match value {
+                Some(value) => drop(
+                    service
+                        .annotations
+                        .insert((&**key).into(), (&**value).into()),
+                ),
+                None => drop(service.annotations.remove(&**key)),
+            }
+        }
         let sources =
             SourceRanges::of(&service).map_err(|mistakes| anyhow::anyhow!("{mistakes:?}"))?;
         let backends = if of_pods(&service) {
@@ -171,8 +206,22 @@ impl<'a> ServiceDriver<'a> {
         })
     }
 
+    /// Returns the value of an annotation that a process wrote on a Service.
+    pub(super) fn written(&self, uid: &str, key: &str) -> Option<&str> {
+        self.annotations.get(uid)?.get(key)?.as_deref()
+    }
+
     /// Asks until it is done, as the framework does.
     pub(super) async fn settle(&mut self, act: &DriverCall) -> anyhow::Result<()> {
+        self.settle_until(act, |_| false).await
+    }
+
+    /// Asks until it is done, or there is enough of it.
+    pub(super) async fn settle_until(
+        &mut self,
+        act: &DriverCall,
+        is_enough: impl Fn(&Self) -> bool,
+    ) -> anyhow::Result<()> {
         let uid = act.wish().service.uid.clone();
         let (mut waited, mut last) = (Duration::ZERO, String::new());
         // The finalizer outlives the process, and comes before anything that is to be deleted.
@@ -193,9 +242,16 @@ impl<'a> ServiceDriver<'a> {
                 }
                 continue;
             };
-            let CallResult { status, result } = turn?;
+            let CallResult { status, annotations, result } = turn?;
             last = format!("{result:?}");
+            self.annotations
+                .entry(uid.clone())
+                .or_default()
+                .extend(annotations);
             self.conclude(act, &uid, status, &result);
+            if is_enough(self) {
+                return Ok(());
+            }
             let after = match (act, result) {
                 (DriverCall::Refused(_, why), Err(error)) if error.chain().contains(why) => {
                     return Ok(());
@@ -232,10 +288,19 @@ impl<'a> ServiceDriver<'a> {
         let done = matches!(result, Ok(Progress::Done));
         if act.ends_service() && done {
             self.shown.remove(uid);
+            self.annotations.remove(uid);
             self.standing.remove(uid);
             return;
         }
         if let Some(status) = status {
+            let ingress = status.ingress.first();
+            let host = ingress.and_then(|ingress| ingress.hostname.as_deref());
+            let host = host.unwrap_or_default();
+            let mut published = self.published.lock();
+            if published.last().is_none_or(|(last, _)| **last != *host) {
+                published.push((host.into(), Instant::now()));
+            }
+            drop(published);
             self.shown.insert(uid.into(), status);
         }
         let standing = self.standing.entry(uid.into()).or_default();
@@ -268,14 +333,13 @@ impl<'a> ServiceDriver<'a> {
             .copied()
             .unwrap_or_default();
         Ok(match (act, standing) {
-            (DriverCall::Delete(_), _) => CallResult {
-                status: None,
-                result: balancers.delete(&op, &reference(&spec.service)).await,
-            },
-            (DriverCall::Orphans(_), _) => CallResult {
-                status: None,
-                result: delete_orphans(provider, &op, &wish.service).await,
-            },
+            (DriverCall::Delete(_), _) => balancers
+                .delete(&op, &reference(&spec.service))
+                .await
+                .into(),
+            (DriverCall::Orphans(_), _) => {
+                delete_orphans(provider, &op, &wish.service).await.into()
+            }
             (DriverCall::Retain(_), _) => {
                 let retained = balancers.retain(&op, &reference(&spec.service)).await;
                 let result = retained.map(|outcome| match outcome {
@@ -284,7 +348,7 @@ impl<'a> ServiceDriver<'a> {
                         Progress::Done
                     }
                 });
-                CallResult { status: None, result }
+                result.into()
             }
             (DriverCall::Update(_), DriverState::Applied) => {
                 balancers.update_backends(&op, &spec).await.into()
@@ -300,11 +364,9 @@ impl<'a> ServiceDriver<'a> {
             }
             // Finished by an earlier process, as it seems.
             (_, DriverState::Unknown) => match balancers.plan(&op, &spec).await {
-                Ok(changes) if changes.is_empty() => {
-                    CallResult { status: None, result: Ok(Progress::Done) }
-                }
+                Ok(changes) if changes.is_empty() => Ok(Progress::Done).into(),
                 Ok(_) => balancers.ensure(&op, &spec, ReadMode::Fresh).await.into(),
-                Err(error) => CallResult { status: None, result: Err(error) },
+                Err(error) => Err(error).into(),
             },
         })
     }

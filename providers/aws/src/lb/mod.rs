@@ -63,7 +63,7 @@ pub struct NetworkLoadBalancers {
     reconciler: LoadBalancerReconciler,
     classic: ClassicLoadBalancers,
     /// The time since which a move has been drained is on the Service, for the next process.
-    clock: WallClock,
+    pub(crate) clock: WallClock,
 }
 
 impl NetworkLoadBalancers {

@@ -82,6 +82,18 @@ pub(super) struct LoadBalancerSyncState {
     /// The load balancer that the Service adopts, from before it is claimed until the adoption is
     /// finished.
     pub(super) adopting: Option<LoadBalancer>,
+    /// The reservation of capacity that AWS rejected last.
+    pub(super) rejected_capacity: Option<RejectedCapacity>,
+}
+
+/// A reservation of capacity that AWS rejected. It is not requested again before a time, unless the
+/// Service asks for another one. Everything else goes on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RejectedCapacity {
+    /// The capacity units that were requested.
+    pub(super) units: u32,
+    /// The time from which the same request may be sent again.
+    pub(super) until: Instant,
 }
 
 /// Objects that are no longer desired and may still exist.
@@ -142,7 +154,25 @@ impl LoadBalancerSyncState {
             .last_applied
             .as_ref()
             .is_some_and(|applied| applied.targets == *targets);
-        self.observed.is_some() && has_targets && self.was_applied(desired)
+        // A reservation that was rejected is due again.
+        let is_capacity_due = self
+            .rejected_capacity
+            .is_some_and(|rejected| rejected.until <= Instant::now());
+        self.observed.is_some() && has_targets && self.was_applied(desired) && !is_capacity_due
+    }
+
+    /// Forgets the rejection of a reservation that may be requested again, or is not desired any more.
+    pub(super) fn forget_old_rejection(&mut self, desired: &DesiredLoadBalancer) {
+        if !self.is_capacity_rejected(desired) {
+            self.rejected_capacity = None;
+        }
+    }
+
+    /// Returns true if AWS rejected the desired reservation so recently that it is left out.
+    pub(super) fn is_capacity_rejected(&self, desired: &DesiredLoadBalancer) -> bool {
+        self.rejected_capacity.is_some_and(|rejected| {
+            desired.capacity_units == Some(rejected.units) && rejected.until > Instant::now()
+        })
     }
 
     /// Returns true if the observed state was read from AWS within this period.

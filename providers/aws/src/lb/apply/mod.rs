@@ -16,7 +16,7 @@ use crate::{
             DeleteTargetGroup, DeregisterTargets, ListenerSpec, ModifyListener,
             ModifyListenerAttributes, ModifyLoadBalancerAttributes, ModifyTargetGroup,
             ModifyTargetGroupAttributes, RemoveElbTags, RemoveListenerCertificates,
-            SetIpAddressType, SetSecurityGroups, SetSubnets, Target,
+            SetIpAddressType, SetSecurityGroups, Target,
         },
     },
     client,
@@ -25,9 +25,10 @@ use crate::{
         deps::LoadBalancerDeps,
         model::{DesiredLoadBalancer, ListenerKey},
         observe::{NamedTargetGroup, Observer, name_taken},
-        plan::{ActionKind, ListenerSettings, PlannedAction, SubnetChange, TargetGroupRef},
+        plan::{ActionKind, ListenerSettings, PlannedAction, TargetGroupRef},
         retry_delay::{self, Deferred},
         security_groups::RuleRequest,
+        sync_state::RejectedCapacity,
         targets::pods::PodTargets,
     },
     scope::Scope,
@@ -101,8 +102,8 @@ pub(in crate::lb) struct Applier<'a> {
     pub(in crate::lb) deferred: Vec<Deferred>,
     /// The quota error if some targets did not fit into a target group.
     pub(in crate::lb) target_group_full: Option<CloudError>,
-    /// The error if AWS rejected the reservation of capacity.
-    pub(in crate::lb) rejected_capacity: Option<CloudError>,
+    /// The reservation of capacity, if AWS rejected it. An event has reported it.
+    pub(in crate::lb) rejected_capacity: Option<RejectedCapacity>,
 }
 
 impl Applier<'_> {
@@ -187,6 +188,9 @@ impl Applier<'_> {
             ActionKind::DeleteTargetGroup(arn) => {
                 return self.delete_group(arn, &planned.action, reason).await;
             }
+            ActionKind::SetSubnets(change) => {
+                return self.set_subnets(change, &planned.action, reason).await;
+            }
             ActionKind::ReserveCapacity(units) => {
                 return self.reserve_capacity(*units, &planned.action, reason).await;
             }
@@ -250,21 +254,6 @@ impl Applier<'_> {
                     ip_address_type: *ip_address_type,
                 };
                 client.write(op, request, reason).await?;
-            }
-            ActionKind::SetSubnets(change) => {
-                let SubnetChange { subnets, ipv6_source_nat, ip_address_type, removes } =
-                    change.clone();
-                let request = SetSubnets {
-                    arn: self.load_balancer_arn()?,
-                    subnets,
-                    ipv6_source_nat,
-                    ip_address_type,
-                };
-                let set = client.write(op, request, reason).await;
-                set.inspect_err(|error| self.forget_unknown_subnets(error))?;
-                if removes {
-                    op.event(EventType::Warning, "LoadBalancerSubnetsRemoved", reason);
-                }
             }
             ActionKind::SetSecurityGroups(groups, rules) => {
                 let arn = self.load_balancer_arn()?;
@@ -586,15 +575,21 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// Adds the security group rules that a load balancer with only these groups needs, if it has
-    /// others that it is about to lose.
+    /// Adds the security group rules that a load balancer with only these groups needs, if rules admit
+    /// it by one of the groups that it is about to lose. Rules with networks admit it in any case.
     async fn admit_before_removal(&mut self, groups: &[SecurityGroupId]) -> Result<(), CloudError> {
-        let observed = self.working_state.observed.load_balancer.as_ref();
-        let loses_one = observed.is_some_and(|observed| {
-            let current = &observed.resource.security_groups;
-            current.iter().any(|group| !groups.contains(group))
-        });
-        if loses_one {
+        let Some(observed) = &self.working_state.observed.load_balancer else {
+            return Ok(());
+        };
+        let current = &observed.resource.security_groups;
+        let lost = current.iter().filter(|group| !groups.contains(group));
+        let lost: Vec<SecurityGroupId> = lost.cloned().collect();
+        if self
+            .deps
+            .security_groups
+            .are_sources_of_rules(self.op, &lost)
+            .await?
+        {
             self.sync_security_group_rules(RuleSync::Add, Some(groups))
                 .await?;
         }

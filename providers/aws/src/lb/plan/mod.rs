@@ -70,7 +70,7 @@ pub fn plan(
 ) -> Result<Vec<PlannedAction>, CloudError> {
     let merged = kept_settings::merge(desired, observed);
     let desired = &*merged;
-    let mut planner = Planner { desired, input, observed, actions: Vec::new() };
+    let mut planner = Planner::new(desired, input, observed);
     match &observed.load_balancer {
         None => planner.create_load_balancer()?,
         Some(load_balancer) => planner.update_load_balancer(load_balancer)?,
@@ -84,6 +84,8 @@ pub fn plan(
         planner.add(ActionKind::AddSecurityGroupRules, "rules of security groups may be missing");
     }
     planner.plan_listeners(&pairing);
+    let after_listeners = std::mem::take(&mut planner.after_listeners);
+    planner.actions.extend(after_listeners);
     planner.delete_unused_groups(&pairing);
     if input.keeps_targets {
         return Ok(planner.actions);
@@ -113,7 +115,7 @@ pub fn plan_targets_only(
         rules_digest: Digest(0),
         keeps_targets: false,
     };
-    let mut planner = Planner { desired, input: &input, observed, actions: Vec::new() };
+    let mut planner = Planner::new(desired, &input, observed);
     planner.plan_existing_targets(&TargetGroupPairing::new(desired, observed));
     planner.actions
 }
@@ -127,6 +129,24 @@ struct Planner<'a> {
     input: &'a PlanInput,
     observed: &'a ObservedState,
     actions: Vec<PlannedAction>,
+    /// Actions that are possible once listeners are as desired.
+    after_listeners: Vec<PlannedAction>,
+}
+
+impl<'a> Planner<'a> {
+    fn new(
+        desired: &'a DesiredLoadBalancer,
+        input: &'a PlanInput,
+        observed: &'a ObservedState,
+    ) -> Self {
+        Self {
+            desired,
+            input,
+            observed,
+            actions: Vec::new(),
+            after_listeners: Vec::new(),
+        }
+    }
 }
 
 impl Planner<'_> {
@@ -186,12 +206,13 @@ impl Planner<'_> {
             .ip_address_type
             .filter(|current| *current != desired.ip_address_type);
         let has_source_nat = load_balancer.ipv6_source_nat.unwrap_or(false);
+        let loses_ipv6 = previous_type.is_some() && desired.ip_address_type == IpAddressType::Ipv4;
+        // A prefix needs both families. While they stay, AWS would turn it off if it were not named.
+        let kept_source_nat = has_source_nat.then_some(!loses_ipv6);
+        let ipv6_source_nat = desired.ipv6_source_nat.or(kept_source_nat);
         let mut changes = SubnetSettings {
-            // Without it, AWS would turn it off.
-            ipv6_source_nat: desired.ipv6_source_nat.or(has_source_nat.then_some(true)),
-            source_nat_differs: desired
-                .ipv6_source_nat
-                .is_some_and(|on| on != has_source_nat),
+            ipv6_source_nat,
+            source_nat_differs: ipv6_source_nat.is_some_and(|on| on != has_source_nat),
             ip_address_type: None,
         };
         if previous_type.is_some() && changes.source_nat_differs {
@@ -240,7 +261,7 @@ impl Planner<'_> {
         };
         let mut mappings = subnets::keep_allocations(load_balancer, mappings);
         check_fixed_addresses(load_balancer, &mappings)?;
-        let prefixes_differ = self.do_prefixes_differ(load_balancer, &mappings)?;
+        let prefix_change = self.prefix_change(load_balancer, &mappings)?;
         if changes.ipv6_source_nat == Some(true) {
             mappings = subnets::keep_source_nat_prefixes(load_balancer, mappings);
         }
@@ -253,24 +274,42 @@ impl Planner<'_> {
             .iter()
             .map(|mapping| mapping.subnet.clone())
             .collect();
+        let prefixes_differ = prefix_change != PrefixChange::None;
         if chosen != current || changes.source_nat_differs || prefixes_differ {
             let added = join_ids(chosen.difference(&current));
             let removed = join_ids(current.difference(&chosen));
             let reason = subnets_reason(&added, &removed).unwrap_or_else(|| changes.reason());
-            self.add(changes.action(mappings, !removed.is_empty()), reason);
+            let action = changes.action(mappings, !removed.is_empty());
+            if prefix_change == PrefixChange::AfterListeners {
+                let reason = reason.into();
+                self.after_listeners.push(PlannedAction { action, reason });
+            } else {
+                self.add(action, reason);
+            }
         }
         Ok(())
     }
 
-    /// Returns true if a subnet of the load balancer has another prefix for source NAT than the desired one.
+    /// Returns when to change the prefixes for source NAT of the load balancer's subnets.
     ///
     /// # Errors
-    /// AWS cannot change it, because UDP uses it.
-    fn do_prefixes_differ(
+    /// AWS cannot change one, because UDP uses it.
+    fn prefix_change(
         &self,
         load_balancer: &LoadBalancer,
         mappings: &[SubnetMapping],
-    ) -> Result<bool, CloudError> {
+    ) -> Result<PrefixChange, CloudError> {
+        let differing: Vec<_> = subnets::differing_prefixes(load_balancer, mappings).collect();
+        let mut used = differing
+            .iter()
+            .filter(|zone| !zone.source_nat_prefixes.is_empty());
+        let Some(used) = used.next() else {
+            return Ok(match differing.is_empty() {
+                true => PrefixChange::None,
+                false => PrefixChange::Now,
+            });
+        };
+        // AWS changes a prefix only while there is no UDP listener.
         let mut listeners = self
             .observed
             .load_balancer
@@ -278,18 +317,19 @@ impl Planner<'_> {
             .flat_map(|it| &it.listeners);
         let has_udp =
             listeners.any(|listener| listener.resource.protocol.is_some_and(ElbProtocol::has_udp));
-        let differing: Vec<_> = subnets::differing_prefixes(load_balancer, mappings).collect();
-        let mut used = differing
-            .iter()
-            .filter(|zone| !zone.source_nat_prefixes.is_empty());
-        if has_udp && let Some(LoadBalancerZone { subnet: Some(subnet), .. }) = used.next() {
-            return Err(CloudError::invalid_input(format!(
-                "source-nat-ipv6-prefixes: the prefix of load balancer {} in subnet {subnet} cannot be changed while it has \
-                 UDP listeners",
-                load_balancer.name
-            )));
+        if !has_udp {
+            return Ok(PrefixChange::Now);
         }
-        Ok(!differing.is_empty())
+        let mut desired = self.desired.listeners.iter();
+        if !desired.any(|listener| listener.protocol.has_udp()) {
+            return Ok(PrefixChange::AfterListeners);
+        }
+        let subnet = used.subnet.as_ref().map_or("", |subnet| subnet.as_str());
+        Err(CloudError::invalid_input(format!(
+            "source-nat-ipv6-prefixes: the prefix of load balancer {} in subnet {subnet} cannot be changed while it has \
+             UDP listeners",
+            load_balancer.name
+        )))
     }
 
     /// Checks that the addresses of discovered subnets are the desired ones. These subnets and
@@ -488,6 +528,17 @@ impl Planner<'_> {
 
 pub(crate) fn has_mark(tags: Option<&Tags>) -> bool {
     tags.is_some_and(|tags| tags.contains_key(RETAINED_TAG))
+}
+
+/// When the prefixes for source NAT are changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PrefixChange {
+    /// They are the desired ones.
+    None,
+    /// At once.
+    Now,
+    /// When the listeners that use them are gone.
+    AfterListeners,
 }
 
 /// Settings that AWS changes together with the subnets of a load balancer.

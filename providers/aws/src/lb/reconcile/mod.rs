@@ -25,7 +25,7 @@ use ccm_core::{
 use tokio::time::Instant;
 
 use crate::{
-    api::{InstanceId, SecurityGroupId, Tags},
+    api::{Action, InstanceId, SecurityGroupId, Tags},
     instances::InstanceCache,
     lb::{
         apply::{Applier, ApplyStop, working_state::WorkingState},
@@ -38,7 +38,7 @@ use crate::{
             LoadBalancerQuery, Observer, ReadScope, names_of,
             observed::{ObservedLoadBalancer, ObservedState},
         },
-        plan::{self, PlanInput},
+        plan::{self, ActionKind, PlanInput},
         reconcile::{
             recent_changes::RecentlyLetGo,
             resolved_targets::{ResolvedTargets, STOPPED_RECHECK_INTERVAL},
@@ -383,8 +383,12 @@ impl LoadBalancerReconciler {
         let instances: Vec<_> = resolved_targets.instances.iter().cloned().collect();
         let planned_desired = disable_unrequested_stickiness(desired, &state.sticky_listeners);
         plan_input.keeps_targets = adopt::is_adoption_unfinished(desired, &observed);
+        state.forget_old_rejection(desired);
         for _ in 0..MAX_REPLANS {
             let mut actions = plan::plan(&planned_desired, &plan_input, &observed)?;
+            if state.rejected_capacity.is_some() {
+                actions.retain(|it| !matches!(it.action, ActionKind::ReserveCapacity(_)));
+            }
             let stopped_pending =
                 defer_stopped_instances(op, &mut actions, &resolved_targets.stopped);
 
@@ -395,7 +399,7 @@ impl LoadBalancerReconciler {
             let result = applier.apply(&actions).await;
             let other_pending = applier.deferred;
             let target_group_full = applier.target_group_full;
-            let rejected_capacity = applier.rejected_capacity;
+            state.rejected_capacity = applier.rejected_capacity.or(state.rejected_capacity);
             observed = working_state.observed;
 
             match result {
@@ -418,7 +422,7 @@ impl LoadBalancerReconciler {
                     observed.rules_digest = Some(plan_input.rules_digest);
                     state.observed = Some(observed);
                     self.report_unmanaged_groups(op, desired, resolved_targets, state);
-                    if let Some(error) = target_group_full.or(rejected_capacity) {
+                    if let Some(error) = target_group_full {
                         return Err(error);
                     }
                     if other_pending.is_empty() {
@@ -533,6 +537,10 @@ impl LoadBalancerReconciler {
         let mut changes = self
             .planned_changes(op, desired, &observed, &resolved_targets, false)
             .await?;
+        if state.is_capacity_rejected(desired) {
+            let operation = Action::ModifyCapacityReservation.name();
+            changes.retain(|change| &*change.operation != operation);
+        }
         changes.extend(status_difference(input.service, &observed)?);
 
         if changes.is_empty() {

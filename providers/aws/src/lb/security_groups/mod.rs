@@ -46,7 +46,7 @@ use super::{
 use crate::{
     api::{
         InstanceId, SecurityGroupId,
-        ec2::{Rule, SecurityGroup, Subnet},
+        ec2::{Rule, RuleSource, SecurityGroup, Subnet},
     },
     instances::InstanceCache,
     lb::{observe::listing::ListingCache, targets::pods::PodTargets},
@@ -127,6 +127,24 @@ impl SecurityGroupManager {
             started_at: Instant::now(),
             rules_to_restore: Mutex::default(),
         }
+    }
+
+    /// Returns true if any security group of the VPC has a rule that admits one of these groups.
+    ///
+    /// # Errors
+    /// Errors of AWS.
+    pub(in crate::lb) async fn are_sources_of_rules(
+        &self,
+        op: &Op,
+        sources: &[SecurityGroupId],
+    ) -> Result<bool, CloudError> {
+        if sources.is_empty() {
+            return Ok(false);
+        }
+        let groups = self.cache.groups(op, self.max_rule_age()).await?;
+        let mut rules = groups.values().flat_map(|group| &group.ingress);
+        Ok(rules
+            .any(|rule| matches!(&rule.source, RuleSource::Group(id, _) if sources.contains(id))))
     }
 
     /// Grants the rules that the groups of targets lack, with one request for each group. Called

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ccm_core::{
     k8s::ServiceView,
-    provider::{ErrorKind, Progress, ReadMode},
+    provider::{Progress, ReadMode},
 };
 use tokio::time::Instant;
 
@@ -135,66 +135,125 @@ async fn a_load_balancer_that_is_too_new_to_be_read_is_not_active_yet() {
     assert_eq!(units(&rig), 3000);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_reservation_waits_for_the_previous_one() {
-    let rig = Fixture::new(1);
-    let web = service("web", &[80]);
-    let web = published(&web, &rig.settle(&web).await);
-    let web = reserving(web, 3000);
-    rig.aws.fail_next(WRITE, "CapacityReservationPending");
-    let outcome = rig.ensure(&web, ReadMode::Fresh).await;
-    let Ok(Progress::Pending { after, .. }) = outcome.result else {
-        panic!("{outcome:?}")
-    };
-    assert_eq!((after, rig.reasons()), (Duration::from_secs(60), vec![]));
-    rig.settle(&web).await;
-    assert_eq!(units(&rig), 3000);
-}
+/// Answers of AWS while it is working on the previous reservation.
+const BUSY: [&str; 2] = ["CapacityReservationPending", "PriorRequestNotComplete"];
 
 #[tokio::test(start_paused = true)]
-async fn what_aws_rejects_keeps_nothing_else_from_the_service() {
-    for (code, kind, event) in [
-        ("InvalidConfigurationRequest", ErrorKind::InvalidInput, reason::REFUSED),
-        ("ValidationError", ErrorKind::InvalidInput, reason::REFUSED),
-        ("CapacityUnitsLimitExceeded", ErrorKind::QuotaExceeded, reason::QUOTA),
-        ("CapacityDecreaseRequestLimitExceeded", ErrorKind::QuotaExceeded, reason::QUOTA),
-        ("InsufficientCapacity", ErrorKind::QuotaExceeded, reason::QUOTA),
-        ("AccessDenied", ErrorKind::Denied, reason::PERMISSION),
-    ] {
-        let mut rig = Fixture::new(1);
-        rig.aws.fail_always(WRITE, code);
-        let web = reserving(service("web", &[80, 81]), 3000);
-        for mode in [ReadMode::Fresh, ReadMode::Cached] {
-            let outcome = rig.ensure(&web, mode).await;
-            assert!(outcome.status.is_some(), "{code}: it is published");
-            let error = outcome.result.unwrap_err();
-            assert_eq!((error.kind(), error.reason()), (kind, Some(event)), "{code}: {error}");
-            let text = error.to_string();
-            assert!(text.contains(NAME) && text.contains(code), "{code}: {text}");
-        }
-        assert_eq!(rig.aws.listeners(&arn(&rig)).len(), 2, "{code}");
-        rig.add_node();
-        rig.update(&web).await.result.unwrap();
-        for group in rig.aws.target_groups() {
-            assert_eq!(rig.aws.targets(&group.arn).len(), 2, "{code}");
-        }
-        rig.aws.clear_faults();
+async fn a_reservation_waits_for_the_previous_one() {
+    for code in BUSY {
+        let rig = Fixture::new(1);
+        let web = service("web", &[80]);
+        let web = published(&web, &rig.settle(&web).await);
+        let web = reserving(web, 3000);
+        rig.aws.fail_next(WRITE, code);
+        let outcome = rig.ensure(&web, ReadMode::Fresh).await;
+        let Ok(Progress::Pending { after, .. }) = outcome.result else {
+            panic!("{code}: {outcome:?}")
+        };
+        assert_eq!((after, rig.reasons()), (Duration::from_secs(60), vec![]), "{code}");
         rig.settle(&web).await;
         assert_eq!(units(&rig), 3000, "{code}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn too_few_units_and_tls_are_for_aws_to_reject() {
-    let rig = Fixture::new(1);
-    let certificate = rig.aws.certificate();
-    let web = service("web", &[80]);
-    for (web, why) in [
-        (reserving(web.clone(), 10), "At least 2750"),
-        (reserving(with(web, "ssl-cert", &certificate), 3000), "TLS listeners"),
+async fn subnets_wait_for_a_reservation_and_nothing_else_does() {
+    for code in BUSY {
+        let rig = Fixture::new(1);
+        let ids: Vec<_> = rig.world.public.iter().map(ToString::to_string).collect();
+        let web = with(service("web", &[80]), "subnets", &ids[..2].join(","));
+        let web = published(&web, &rig.settle(&web).await);
+        let more = ServiceView {
+            ports: service("web", &[80, 443]).ports,
+            ..with(web, "subnets", &ids.join(","))
+        };
+        rig.aws.fail_next(Action::SetSubnets, code);
+        let outcome = rig.ensure(&more, ReadMode::Fresh).await;
+        assert!(matches!(outcome.result, Ok(Progress::Pending { .. })), "{code}: {outcome:?}");
+        assert_eq!(rig.aws.load_balancers()[0].zones.len(), 2, "{code}");
+        assert_eq!(rig.aws.listeners(&arn(&rig)).len(), 2, "{code}");
+        assert_eq!(rig.reasons(), [""; 0], "{code}");
+        rig.settle(&more).await;
+        assert_eq!(rig.aws.load_balancers()[0].zones.len(), ids.len(), "{code}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_aws_rejects_keeps_nothing_else_from_the_service() {
+    for (code, event, seconds) in [
+        ("InvalidConfigurationRequest", reason::REFUSED, 600),
+        ("ValidationError", reason::REFUSED, 600),
+        ("CapacityUnitsLimitExceeded", reason::QUOTA, 300),
+        ("CapacityDecreaseRequestLimitExceeded", reason::QUOTA, 300),
+        ("InsufficientCapacity", reason::QUOTA, 300),
+        ("AccessDenied", reason::PERMISSION, 60),
     ] {
-        let error = rig.ensure(&web, ReadMode::Fresh).await.result.unwrap_err();
-        assert!(error.to_string().contains(why), "{error}");
+        let mut rig = Fixture::new(1);
+        rig.aws.fail_always(WRITE, code);
+        let mut web = reserving(service("web", &[80, 81]), 3000);
+        for mode in [ReadMode::Fresh, ReadMode::Cached, ReadMode::Fresh] {
+            let outcome = rig.ensure(&web, mode).await;
+            web = published(&web, &outcome.status.unwrap());
+            assert_eq!(outcome.result.unwrap(), Progress::Done, "{code}");
+        }
+        // One event says so, and nobody asks again before the delay.
+        let events = std::mem::take(&mut *rig.events.0.lock());
+        let [(_, found, text)] = &*events else {
+            panic!("{code}: {events:?}")
+        };
+        assert!(*found == event && text.contains(NAME) && text.contains(code), "{events:?}");
+        assert_eq!(rig.aws.calls(WRITE), 1, "{code}");
+        assert_eq!(rig.aws.listeners(&arn(&rig)).len(), 2, "{code}");
+        rig.add_node();
+        rig.update(&web).await.result.unwrap();
+        for group in rig.aws.target_groups() {
+            assert_eq!(rig.aws.targets(&group.arn).len(), 2, "{code}");
+        }
+        assert_eq!(rig.plan(&web).await.unwrap(), [], "{code}");
+        // After the delay it is a difference, and requested again.
+        tokio::time::sleep(Duration::from_secs(seconds - 1)).await;
+        rig.ensure(&web, ReadMode::Cached).await.result.unwrap();
+        assert_eq!((rig.aws.calls(WRITE), rig.reasons()), (1, vec![]), "{code}");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(rig.plan(&web).await.unwrap().len(), 1, "{code}");
+        rig.ensure(&web, ReadMode::Cached).await.result.unwrap();
+        assert_eq!((rig.aws.calls(WRITE), rig.reasons()), (2, vec![event]), "{code}");
+        // Another value does not wait.
+        rig.aws.clear_faults();
+        let web = reserving(web, 4000);
+        rig.ensure(&web, ReadMode::Cached).await.result.unwrap();
+        assert_eq!(units(&rig), 4000, "{code}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejection_ends_with_its_delay_without_another_change() {
+    let rig = Fixture::new(1);
+    let web = reserving(service("web", &[80]), 3000);
+    rig.aws.fail_next(WRITE, "InsufficientCapacity");
+    rig.ensure(&web, ReadMode::Fresh).await.result.unwrap();
+    assert_eq!(units(&rig), 0);
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    rig.aws.reset_calls();
+    rig.ensure(&web, ReadMode::Cached).await.result.unwrap();
+    assert_eq!((units(&rig), rig.aws.writes()), (3000, 1));
+    rig.ensure(&web, ReadMode::Cached).await.result.unwrap();
+    assert_eq!(rig.aws.writes(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_few_units_and_tls_are_for_aws_to_reject() {
+    let web = service("web", &[80]);
+    for (tls, capacity, why) in [(false, 10, "At least 2750"), (true, 3000, "TLS listeners")] {
+        let rig = Fixture::new(1);
+        let certificate = rig.aws.certificate();
+        let mut web = reserving(web.clone(), capacity);
+        if tls {
+            web = with(web, "ssl-cert", &certificate);
+        }
+        rig.ensure(&web, ReadMode::Fresh).await.result.unwrap();
+        let events = rig.events.0.lock();
+        assert!(events.iter().any(|(_, _, note)| note.contains(why)), "{events:?}");
     }
 }
 

@@ -245,6 +245,18 @@ async fn without_the_annotation_nothing_moves() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_rejected_reservation_of_capacity_does_not_hold_the_move() {
+    let mut story = Move::requested().await;
+    story.annotate("annotation-dialect", "extended");
+    story.annotate("minimum-load-balancer-capacity", "CapacityUnits=3000");
+    let write = Action::ModifyCapacityReservation;
+    story.rig.aws.fail_always(write, "InsufficientCapacity");
+    story.finish().await;
+    assert!(story.shows_network() && story.rig.aws.classics().is_empty());
+    assert!(story.rig.aws.calls(write) > 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_status_waits_for_healthy_targets_while_both_follow() {
     let mut story = Move::requested().await;
     let classic_host = story.host().to_owned();

@@ -1,8 +1,11 @@
 //! The security group that all load balancers share, turned on and off.
 
-use ccm_core::provider::{ErrorKind, ReadMode};
+use ccm_core::{
+    k8s::ServiceView,
+    provider::{ErrorKind, ReadMode},
+};
 
-use super::fixture::{Fixture, published, service};
+use super::fixture::{Fixture, published, service, with};
 use crate::{
     api::{Action, ec2::RuleSource},
     config::{AnnotationDialect, Settings},
@@ -80,6 +83,27 @@ async fn the_shared_group_stays_as_long_as_nodes_would_not_admit_the_load_balanc
     let outcome = rig.ensure(&web, ReadMode::Fresh).await;
     assert_eq!(outcome.result.unwrap_err().kind(), ErrorKind::QuotaExceeded);
     assert_eq!(rig.aws.load_balancers().remove(0).security_groups, groups);
+}
+
+/// Rules with networks admit the load balancer whatever its groups are. Then these change first, as
+/// everything that rules depend on.
+#[tokio::test(start_paused = true)]
+async fn a_group_to_which_no_rule_refers_goes_before_rules_are_added() {
+    let settings = Settings { managed_security_groups: true, ..Settings::default() };
+    let rig = Fixture::with(1, settings);
+    let tags = [("kubernetes.io/cluster/other", "owned")];
+    let groups = ["one", "two"].map(|name| {
+        rig.aws
+            .security_group(&rig.world.vpc, name, &tags)
+            .to_string()
+    });
+    let web = with(service("web", &[80]), "security-groups", &groups.join(","));
+    let web = published(&web, &rig.settle(&web).await);
+    let ports = service("web", &[80, 443]).ports;
+    let less = ServiceView { ports, ..with(web, "security-groups", &groups[1]) };
+    rig.aws.reset_calls();
+    rig.settle(&less).await;
+    assert_eq!(order(&rig), [Action::SetSecurityGroups, Action::AuthorizeSecurityGroupIngress]);
 }
 
 /// The changes of rules and of the load balancer's groups, in order.

@@ -7,8 +7,12 @@ use ccm_core::{
 
 use super::fixture::{Fixture, published, service, with};
 use crate::{
-    api::{Action, elb::LoadBalancerZone},
+    api::{
+        Action,
+        elb::{IpAddressType, LoadBalancerZone},
+    },
     fake::Crash,
+    lb::spec::annotations::PREFIX,
 };
 
 const NAME: &str = "source-nat-ipv6-prefixes";
@@ -118,6 +122,35 @@ async fn while_udp_uses_a_prefix_another_one_is_refused_and_nothing_is_changed()
     assert!(there == before, "{}", before.diff(&there));
     rig.settle(&web).await;
     assert_eq!(rig.aws.writes(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prefix_is_changed_once_udp_is_gone_in_the_same_edit() {
+    let (rig, web) = dual(Protocol::Udp);
+    let web = with(web, NAME, &format!("{FIRST},auto_assigned"));
+    let mut web = published(&web, &rig.settle(&web).await);
+    web.ports = dual(Protocol::Tcp).1.ports;
+    let web = with(web, NAME, &format!("{OTHER},auto_assigned"));
+    rig.settle(&web).await;
+    assert_eq!(networks(&prefixes(&rig)), networks(&[OTHER, AUTO[1]]));
+    assert_eq!(rig.aws.calls(Action::SetSubnets), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dual_stack_and_source_nat_go_in_one_request() {
+    let (rig, mut web) = dual(Protocol::Tcp);
+    web.ip_families = [IpFamily::V4].into();
+    let web = published(&web, &rig.settle(&web).await);
+    let mut v4 = web.clone();
+    for suffix in ["ip-address-type", "enable-prefix-for-ipv6-source-nat"] {
+        v4.annotations.remove(&*format!("{PREFIX}{suffix}"));
+    }
+    rig.aws.reset_calls();
+    rig.settle(&v4).await;
+    let load_balancer = rig.aws.load_balancers().remove(0);
+    assert_eq!(load_balancer.ip_address_type, Some(IpAddressType::Ipv4));
+    assert_eq!(load_balancer.ipv6_source_nat, Some(false));
+    assert_eq!((rig.aws.calls(Action::SetSubnets), rig.aws.writes()), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]

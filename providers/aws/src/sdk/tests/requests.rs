@@ -9,7 +9,11 @@ use crate::{
     api::{
         AwsErrorCause,
         ec2::{DescribeInstances, DescribeSubnets, DescribeVpcs, InstanceState},
-        elb::{DescribeListeners, DescribeLoadBalancers, DescribeTargetGroups},
+        elb::{
+            CreateLoadBalancer, DescribeCapacityReservation, DescribeListeners,
+            DescribeLoadBalancers, DescribeTargetGroups, IpAddressType, ModifyCapacityReservation,
+            Scheme, SetSubnets, SourceNatPrefix, SubnetMapping,
+        },
     },
     config::{OverriddenService, ServiceOverride},
 };
@@ -257,4 +261,140 @@ async fn values_that_are_not_known_are_no_errors() {
         (None, None),
         "several groups are not one"
     );
+}
+
+/// Returns the parameters of a request for load balancers, without its action and version.
+fn parameters(body: &str) -> Vec<&str> {
+    let mut found: Vec<_> = body
+        .split('&')
+        .filter(|pair| !pair.starts_with("Action=") && !pair.starts_with("Version="))
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+// LB5
+#[tokio::test]
+async fn source_nat_and_its_prefixes_are_sent() {
+    let server = Server::start(|seen| {
+        let body = if seen.body.contains("Action=CreateLoadBalancer&") {
+            "<R><CreateLoadBalancerResult><LoadBalancers><member><LoadBalancerArn>a</LoadBalancerArn>\
+             </member></LoadBalancers></CreateLoadBalancerResult></R>"
+        } else {
+            "<R><SetSubnetsResult></SetSubnetsResult></R>"
+        };
+        (200, body.to_owned())
+    })
+    .await;
+    let section = section(OverriddenService::Elb, &server.url());
+    let transport = connection(&settings(vec![section])).await.transport;
+    let mapping = |subnet: &str, prefix| SubnetMapping {
+        subnet: subnet.into(),
+        allocation: None,
+        private_ipv4: None,
+        ipv6: None,
+        source_nat_prefix: prefix,
+    };
+    let network = SourceNatPrefix::Network("2001:db8::/80".parse().unwrap());
+    let subnets = vec![
+        mapping("s1", Some(network)),
+        mapping("s2", Some(SourceNatPrefix::AutoAssigned)),
+        mapping("s3", None),
+    ];
+    let expected = [
+        "EnablePrefixForIpv6SourceNat=on",
+        "SubnetMappings.member.1.SourceNatIpv6Prefix=2001%3Adb8%3A%3A%2F80",
+        "SubnetMappings.member.1.SubnetId=s1",
+        "SubnetMappings.member.2.SourceNatIpv6Prefix=auto_assigned",
+        "SubnetMappings.member.2.SubnetId=s2",
+        "SubnetMappings.member.3.SubnetId=s3",
+    ];
+    let create = CreateLoadBalancer {
+        name: "web".into(),
+        scheme: Scheme::Internal,
+        ip_address_type: IpAddressType::Dualstack,
+        subnets: subnets.clone(),
+        security_groups: vec![],
+        ipv6_source_nat: Some(true),
+        tags: crate::api::Tags::new(),
+    };
+    send(&transport, create).await.unwrap();
+    let seen = server.take().remove(0);
+    for pair in expected {
+        assert!(parameters(&seen.body).contains(&pair), "{pair}: {}", seen.body);
+    }
+
+    let set = |subnets, source_nat, families| SetSubnets {
+        arn: "a".into(),
+        subnets,
+        ipv6_source_nat: source_nat,
+        ip_address_type: families,
+    };
+    send(&transport, set(subnets, Some(true), None))
+        .await
+        .unwrap();
+    let seen = server.take().remove(0);
+    let (on, mappings) = expected.split_first().unwrap();
+    let all = [&[*on, "LoadBalancerArn=a"], mappings].concat();
+    assert_eq!(parameters(&seen.body), all);
+    // It is turned off together with a family, and not named where the Service has none.
+    for (source_nat, families, rest) in [
+        (
+            Some(false),
+            Some(IpAddressType::Ipv4),
+            &["EnablePrefixForIpv6SourceNat=off", "IpAddressType=ipv4"][..],
+        ),
+        (None, None, &[]),
+    ] {
+        let request = set(vec![mapping("s1", None)], source_nat, families);
+        send(&transport, request).await.unwrap();
+        let seen = server.take().remove(0);
+        let always = ["LoadBalancerArn=a", "SubnetMappings.member.1.SubnetId=s1"];
+        assert_eq!(parameters(&seen.body), [rest, &always].concat());
+    }
+}
+
+// LB7
+#[tokio::test]
+async fn capacity_is_reserved_read_and_given_back() {
+    let server = Server::start(|seen| {
+        let body = if seen.body.contains("DescribeCapacityReservation") {
+            "<R><DescribeCapacityReservationResult><MinimumLoadBalancerCapacity><CapacityUnits>3000</CapacityUnits>\
+             </MinimumLoadBalancerCapacity></DescribeCapacityReservationResult></R>"
+        } else {
+            "<R><ModifyCapacityReservationResult></ModifyCapacityReservationResult></R>"
+        };
+        (200, body.to_owned())
+    })
+    .await;
+    let section = section(OverriddenService::Elb, &server.url());
+    let transport = connection(&settings(vec![section])).await.transport;
+    for (capacity_units, expected) in [
+        (3000, ["LoadBalancerArn=a", "MinimumLoadBalancerCapacity.CapacityUnits=3000"]),
+        (0, ["LoadBalancerArn=a", "ResetCapacityReservation=true"]),
+    ] {
+        let request = ModifyCapacityReservation { arn: "a".into(), capacity_units };
+        send(&transport, request).await.unwrap();
+        let seen = server.take().remove(0);
+        assert!(seen.body.contains("Action=ModifyCapacityReservation&"), "{}", seen.body);
+        assert_eq!(parameters(&seen.body), expected);
+    }
+    let too_many = ModifyCapacityReservation { arn: "a".into(), capacity_units: u32::MAX };
+    send(&transport, too_many).await.unwrap_err();
+    assert!(server.take().is_empty(), "it is not sent");
+
+    let read = DescribeCapacityReservation { arn: "a".into() };
+    assert_eq!(send(&transport, read).await.unwrap(), 3000);
+    assert_eq!(parameters(&server.take().remove(0).body), ["LoadBalancerArn=a"]);
+    // Nothing is reserved.
+    let server = Server::start(|_| {
+        let nothing =
+            "<R><DescribeCapacityReservationResult></DescribeCapacityReservationResult></R>";
+        (200, nothing.to_owned())
+    })
+    .await;
+    let section = self::section(OverriddenService::Elb, &server.url());
+    let transport = connection(&settings(vec![section])).await.transport;
+    let read = DescribeCapacityReservation { arn: "a".into() };
+    assert_eq!(send(&transport, read).await.unwrap(), 0);
 }
