@@ -76,6 +76,8 @@ impl TakeoverScenario {
             for name in table::OPT_INS {
                 self.opt_in(name).await.with_context(|| ours.log())?;
             }
+            // Upstream would turn its port back.
+            self.delete("spaces").await?;
         }
         for kind in services::later(self.round) {
             self.create(kind).await?;

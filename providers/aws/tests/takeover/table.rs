@@ -81,7 +81,7 @@ const CLASSIC: &str = "classic load balancer";
 const MANAGED_LOCAL: &str = "`NLBSecurityGroupMode = Managed`, with `externalTrafficPolicy: Local`";
 
 const SPACES: &str = "`ssl-ports` with a space, `alpn-policy`";
-const DISRUPTIVE: &str = "Upstream ignores the entry with the space. The port gets TLS; AWS cannot change TCP to TLS, so clients are cut off for a moment.";
+const DISRUPTIVE: &str = "Upstream ignores the entry with the space. The port gets TLS; AWS cannot change TCP to TLS, so clients are cut off for a moment. Upstream makes it TCP again when it takes back.";
 
 const CLASSIC_POLICY: &str = "classic load balancer with `ssl-negotiation-policy`";
 const CLASSIC_TAGS: &str = "classic load balancer with `additional-resource-tags`";
