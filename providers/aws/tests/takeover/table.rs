@@ -154,7 +154,9 @@ const CLASSICS: [&str; 15] = [
 ];
 const DELETED: usize = 1;
 /// Those that ours makes.
-const MADE_BY_OURS: [&str; 2] = ["ours", "oursprox"];
+const MADE_BY_OURS: [&str; 2] = ["ours", PROXY_BY_OURS];
+/// The one with proxy protocol.
+const PROXY_BY_OURS: &str = "oursprox";
 
 /// Services that ask for the dialect `extended`, one after the other.
 pub(crate) const OPT_INS: [&str; 3] = ["proxy", "health", "spaces"];
@@ -179,6 +181,9 @@ pub(crate) fn expected(round: Round, situation: Situation) -> Changes {
     for service in sent.iter().chain(made_by_ours) {
         let action = "classic ModifyLoadBalancerAttributes".to_owned();
         changes.insert(((*service).to_owned(), action), 1);
+    }
+    if made_by_ours.contains(&PROXY_BY_OURS) {
+        changes.insert((PROXY_BY_OURS.to_owned(), CREATE_POLICY.to_owned()), 1);
     }
     changes
 }
