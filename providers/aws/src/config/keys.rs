@@ -41,7 +41,7 @@ config_keys! {
         ours ec2_read_burst: Option<u32> = "EC2ReadBurst" "50" "Burst of reads of EC2."
         ours ec2_write_qps: Option<f64> = "EC2WriteQPS" "2.5" "Writes of EC2 per second."
         ours ec2_write_burst: Option<u32> = "EC2WriteBurst" "25" "Burst of writes of EC2."
-        ours topology_qps: Option<f64> = "EC2TopologyQPS" "0.5" "Requests `DescribeInstanceTopology` per second."
+        ours topology_qps: Option<f64> = "EC2TopologyQPS" "1" "Requests `DescribeInstanceTopology` per second."
         ours topology_burst: Option<u32> = "EC2TopologyBurst" "1" "Burst of requests `DescribeInstanceTopology`."
         ours elb_read_qps: Option<f64> = "ELBReadQPS" "5" "Reads of Elastic Load Balancing per second."
         ours elb_read_burst: Option<u32> = "ELBReadBurst" "20" "Burst of reads of Elastic Load Balancing."

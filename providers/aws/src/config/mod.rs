@@ -391,7 +391,7 @@ pub struct Limits {
     pub ec2_read: Rate,
     /// Writes of EC2. Default 2.5/s, burst 25.
     pub ec2_write: Rate,
-    /// `DescribeInstanceTopology`. Default 0.5/s, burst 1.
+    /// `DescribeInstanceTopology`. Default 1/s, burst 1, which is all of it.
     pub topology: Rate,
     /// Reads of Elastic Load Balancing. Default 5/s, burst 20.
     pub elb_read: Rate,
@@ -406,7 +406,7 @@ impl Default for Limits {
         Self {
             ec2_read: Rate { per_second: 10.0, burst: 50 },
             ec2_write: Rate { per_second: 2.5, burst: 25 },
-            topology: Rate { per_second: 0.5, burst: 1 },
+            topology: Rate { per_second: 1.0, burst: 1 },
             elb_read: Rate { per_second: 5.0, burst: 20 },
             elb_register: Rate { per_second: 4.0, burst: 20 },
             elb_write: Rate { per_second: 3.0, burst: 20 },

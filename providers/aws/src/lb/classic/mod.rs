@@ -57,7 +57,7 @@ const EVENTUAL_CONSISTENCY_WINDOW: Duration = Duration::from_secs(20);
 const INVISIBLE_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Longest time for which the reads of an interrupted sync count.
-const INTERRUPTED_READ_MAX_AGE: Duration = Duration::from_secs(60);
+const INTERRUPTED_READ_MAX_AGE: Duration = Duration::from_mins(5);
 
 /// Reads and changes the classic load balancers of the cluster.
 pub(in crate::lb) struct ClassicLoadBalancers {
@@ -83,6 +83,7 @@ pub(in crate::lb) struct ClassicLoadBalancers {
 }
 
 /// The first reads of a sync.
+#[derive(Clone)]
 struct InterruptedRead {
     at: Instant,
     /// `None` if there is none of the name.
@@ -161,10 +162,11 @@ impl ClassicLoadBalancers {
     fn resume(&self, name: &str) -> Option<InterruptedRead> {
         let mut interrupted = self.interrupted.lock();
         interrupted.retain(|_, read| read.at.elapsed() < INTERRUPTED_READ_MAX_AGE);
-        interrupted.remove(name)
+        interrupted.get(name).cloned()
     }
 
-    /// Keeps what a sync has read if our own rate limit ends it with this answer.
+    /// Keeps what a sync has read if our own rate limit ends it with this answer. Otherwise the sync goes
+    /// on, and may change it: forgets it.
     fn keep_if_interrupted<T>(
         &self,
         answer: &Result<T, CloudError>,
@@ -172,10 +174,12 @@ impl ClassicLoadBalancers {
         found: Option<&ClassicLoadBalancer>,
         tags: Option<&Tags>,
     ) {
+        let mut interrupted = self.interrupted.lock();
+        let earlier = interrupted.remove(name);
         if answer.as_ref().err().and_then(rate_limit_delay).is_some() {
+            let at = earlier.map_or_else(Instant::now, |read| read.at);
             let (found, tags) = (found.cloned(), tags.cloned());
-            let read = InterruptedRead { at: Instant::now(), found, tags };
-            self.interrupted.lock().insert(name.into(), read);
+            interrupted.insert(name.into(), InterruptedRead { at, found, tags });
         }
     }
 
@@ -187,6 +191,7 @@ impl ClassicLoadBalancers {
         denials: &AccessDeniedCache,
     ) -> Result<Option<FoundClassic>, CloudError> {
         let name = names::load_balancer(&owner.uid);
+        self.interrupted.lock().remove(&name);
         let found = match self.describe(op, &name).await? {
             Some(found) => Some(found),
             None => self.listed(op, &name).await?,
@@ -215,7 +220,9 @@ impl ClassicLoadBalancers {
                 let answer = denials
                     .read(op, owner, Action::DescribeClassicTags, read)
                     .await;
-                self.keep_if_interrupted(&answer, name, Some(&resource), None);
+                if answer.is_err() {
+                    self.keep_if_interrupted(&answer, name, Some(&resource), None);
+                }
                 answer?
             }
         };
@@ -309,6 +316,7 @@ impl ClassicLoadBalancers {
         }
         // If a request fails, nobody knows what is registered until the next read.
         self.registered.lock().remove(name);
+        self.interrupted.lock().remove(name);
         let client = &self.scope.client;
         for instances in missing.chunks(MAX_INSTANCES) {
             let request = RegisterClassic {
@@ -352,6 +360,7 @@ impl ClassicLoadBalancers {
         owner: &ServiceKey,
     ) -> Result<DeletionState, CloudError> {
         let name = names::load_balancer(&owner.uid);
+        self.interrupted.lock().remove(&name);
         let found = match self.describe(op, &name).await? {
             Some(found) => Some(found),
             None => self.listed(op, &name).await?,

@@ -529,8 +529,10 @@ fn hostnames(service: &ServiceView) -> impl Iterator<Item = &str> {
 /// Returns true for a host name like `name-number.region.elb.amazonaws.com`. Partitions have domains
 /// of their own, and not all are known. A name that only looks so costs a read, which finds nothing.
 fn is_classic_hostname(host: &str) -> bool {
-    let label = host.split('.').nth(2);
-    label.is_some_and(|label| label.eq_ignore_ascii_case("elb"))
+    let host = host.to_ascii_lowercase();
+    host.split('.').nth(2) == Some("elb")
+        || host.ends_with(".elb.amazonaws.com")
+        || host.ends_with(".elb.amazonaws.com.cn")
 }
 
 /// Returns true for a host name like `name-hash.elb.region.amazonaws.com`.

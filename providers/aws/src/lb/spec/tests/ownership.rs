@@ -97,6 +97,7 @@ fn the_status_decides_nothing_but_is_told() {
         (Some(CLASSIC), true),
         (Some("A.US-WEST-2.ELB.AMAZONAWS.COM"), true),
         (Some("a.cn-north-1.elb.amazonaws.com.cn"), true),
+        (Some("dualstack.a.us-west-2.elb.amazonaws.com"), true),
         (Some("a.region-1.elb.partition.example"), true),
         (Some("a.elb.region-1.partition.example"), false),
         (Some("elsewhere.example.org"), false),
