@@ -81,6 +81,8 @@ const CLASSIC: &str = "classic load balancer";
 const MANAGED_LOCAL: &str = "`NLBSecurityGroupMode = Managed`, with `externalTrafficPolicy: Local`";
 
 const SPACES: &str = "`ssl-ports` with a space, `alpn-policy`";
+const ALPN: &str =
+    "Upstream ignores the annotation on network load balancers. The listener gets the ALPN policy.";
 const DISRUPTIVE: &str = "Upstream ignores the entry with the space. The port gets TLS; AWS cannot change TCP to TLS, so clients are cut off for a moment. Upstream makes it TCP again when it takes back.";
 
 const CLASSIC_POLICY: &str = "classic load balancer with `ssl-negotiation-policy`";
@@ -123,9 +125,9 @@ const ROWS: &[Row] = &[
         "health",
         "health check with `healthcheck-timeout`",
         "ModifyTargetGroup",
-        "Upstream uses ten seconds, or six for HTTP. Health checks get the timeout.",
+        "Upstream ignores the annotation on network load balancers. Health checks get the timeout.",
     ),
-    row(Situation::OptIn, "spaces", SPACES, "ModifyListener", "ALPN."),
+    row(Situation::OptIn, "spaces", SPACES, "ModifyListener", ALPN),
     row(Situation::OptIn, "spaces", SPACES, "DeleteListener", DISRUPTIVE),
     row(Situation::OptIn, "spaces", SPACES, "CreateListener", DISRUPTIVE),
     row(Situation::Rollback, "health", HTTP, "ModifyTargetGroup", SAME_PATH),
@@ -169,14 +171,12 @@ pub(crate) fn expected(round: Round, situation: Situation) -> Changes {
     let mut changes: Changes = rows
         .map(|row| ((row.service.to_owned(), row.action.to_owned()), 1))
         .collect();
-    let sent = match (round, situation) {
-        (Round::Classic, Situation::Upstream) => &CLASSICS[..],
-        (Round::Classic, Situation::Rollback) => &CLASSICS[..CLASSICS.len() - DELETED],
-        _ => &[],
-    };
-    let made_by_ours: &[&str] = match (round, situation) {
-        (Round::Classic, Situation::Rollback) => &MADE_BY_OURS,
-        _ => &[],
+    let (sent, made_by_ours) = match (round, situation) {
+        (Round::Classic, Situation::Upstream) => (&CLASSICS[..], &[][..]),
+        (Round::Classic, Situation::Rollback) => {
+            (&CLASSICS[..CLASSICS.len() - DELETED], &MADE_BY_OURS[..])
+        }
+        _ => (&[][..], &[][..]),
     };
     for service in sent.iter().chain(made_by_ours) {
         let action = "classic ModifyLoadBalancerAttributes".to_owned();
