@@ -129,6 +129,19 @@ impl ServiceView {
         self.annotations.get(key).map(|value| &**value)
     }
 
+    /// Sets each annotation to its value, or removes it if it has none, as in
+    /// [`LbOutcome::annotations`](crate::provider::LbOutcome::annotations).
+    pub fn write_annotations(&mut self, values: &BTreeMap<Box<str>, Option<Box<str>>>) {
+        for (key, value) in values {
+            match value {
+                Some(value) => self
+                    .annotations
+                    .insert(Arc::from(&**key), Arc::from(&**value)),
+                None => self.annotations.remove(&**key),
+            };
+        }
+    }
+
     /// Returns true if the Service has the load balancer finalizer.
     pub fn has_finalizer(&self) -> bool {
         self.finalizers

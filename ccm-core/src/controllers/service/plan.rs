@@ -619,15 +619,7 @@ pub(crate) fn with_unconfirmed_write(
     if let Some(status) = &state.unconfirmed.status {
         written.status = status.clone();
     }
-    for (key, value) in &state.unconfirmed.annotations {
-        if let Some(value) = value {
-            written
-                .annotations
-                .insert(Arc::from(&**key), Arc::from(&**value));
-        } else {
-            written.annotations.remove(&**key);
-        }
-    }
+    written.write_annotations(&state.unconfirmed.annotations);
     Some(written)
 }
 

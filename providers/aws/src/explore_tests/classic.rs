@@ -3,13 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use async_trait::async_trait;
 use ccm_core::k8s::ServiceView;
-use ccm_testkit::explore::{Call, FaultKind, Scenario, ScenarioRun};
+use ccm_testkit::explore::ScenarioRun;
 
 use super::{
     account::Account,
-    faulty_transport::{applies, stop_counting},
+    faulty_transport::stop_counting,
     service_driver::{DriverCall, ServiceDriver, ServiceInput},
 };
 use crate::{
@@ -114,22 +113,7 @@ pub(super) fn cases() -> Vec<ClassicScenario> {
     ]
 }
 
-#[async_trait]
-impl Scenario for ClassicScenario {
-    fn name(&self) -> String {
-        self.name.to_owned()
-    }
-
-    fn applies(&self, kind: FaultKind, call: &Call) -> bool {
-        applies(kind, call)
-    }
-
-    async fn run(&self, journey: &Arc<ScenarioRun>) -> Result<String, String> {
-        Box::pin(self.go(journey))
-            .await
-            .map_err(|error| format!("{error:#}"))
-    }
-}
+scenario!(ClassicScenario);
 
 impl ClassicScenario {
     async fn go(&self, journey: &Arc<ScenarioRun>) -> anyhow::Result<String> {

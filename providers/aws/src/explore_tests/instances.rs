@@ -3,16 +3,14 @@
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use async_trait::async_trait;
 use ccm_core::{
     k8s::NodeView,
     provider::{CloudProvider as _, InstanceQuery, InstanceStatus, MetadataScope},
 };
-use ccm_testkit::explore::{Call, FaultKind, Scenario, ScenarioRun};
+use ccm_testkit::explore::ScenarioRun;
 
 use super::{
     account::{Account, op},
-    faulty_transport::applies,
     mutants::Bug,
 };
 use crate::{config::Settings, lb::tests::fixture::node, provider::AwsProvider};
@@ -45,20 +43,7 @@ pub(super) fn planted(name: &str, bug: Bug) -> Case {
     Case { bug: Some(bug), ..case }
 }
 
-#[async_trait]
-impl Scenario for Case {
-    fn name(&self) -> String {
-        self.name.to_owned()
-    }
-
-    fn applies(&self, kind: FaultKind, call: &Call) -> bool {
-        applies(kind, call)
-    }
-
-    async fn run(&self, journey: &Arc<ScenarioRun>) -> Result<String, String> {
-        self.go(journey).await.map_err(|error| format!("{error:#}"))
-    }
-}
+scenario!(Case);
 
 impl Case {
     async fn go(&self, journey: &Arc<ScenarioRun>) -> anyhow::Result<String> {

@@ -5,6 +5,36 @@
 //! The quick tier tries a few faults at some calls, the full one the kinds that differ most at
 //! every call; every kind, and pairs, are tried when asked for.
 
+/// Implements [`Scenario`] for a type with a field `name` and a method `go`. It meets every fault that
+/// [`applies`](faulty_transport::applies) to its calls.
+macro_rules! scenario {
+    ($kind:ty) => {
+        #[async_trait::async_trait]
+        impl ccm_testkit::explore::Scenario for $kind {
+            fn name(&self) -> String {
+                self.name.to_owned()
+            }
+
+            fn applies(
+                &self,
+                kind: ccm_testkit::explore::FaultKind,
+                call: &ccm_testkit::explore::Call,
+            ) -> bool {
+                super::faulty_transport::applies(kind, call)
+            }
+
+            async fn run(
+                &self,
+                journey: &Arc<ccm_testkit::explore::ScenarioRun>,
+            ) -> Result<String, String> {
+                Box::pin(self.go(journey))
+                    .await
+                    .map_err(|error| format!("{error:#}"))
+            }
+        }
+    };
+}
+
 mod account;
 mod cases;
 mod classic;

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use ccm_core::k8s::{ServiceView, well_known::ANNOTATION_ADOPT};
-use ccm_testkit::explore::{Call, FaultKind, Scenario, ScenarioRun};
+use ccm_testkit::explore::ScenarioRun;
 
 use super::{
     account::{Account, targets},
-    faulty_transport::{applies, stop_counting},
+    faulty_transport::stop_counting,
     service_driver::{DriverCall, ServiceDriver, ServiceInput, balancers_of},
 };
 use crate::{
@@ -45,22 +44,7 @@ pub(super) fn cases() -> Vec<RetainScenario> {
     ]
 }
 
-#[async_trait]
-impl Scenario for RetainScenario {
-    fn name(&self) -> String {
-        self.name.to_owned()
-    }
-
-    fn applies(&self, kind: FaultKind, call: &Call) -> bool {
-        applies(kind, call)
-    }
-
-    async fn run(&self, journey: &Arc<ScenarioRun>) -> Result<String, String> {
-        Box::pin(self.go(journey))
-            .await
-            .map_err(|error| format!("{error:#}"))
-    }
-}
+scenario!(RetainScenario);
 
 fn managed() -> Settings {
     Settings { managed_security_groups: true, ..Settings::default() }

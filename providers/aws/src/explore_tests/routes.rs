@@ -3,17 +3,16 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use async_trait::async_trait;
 use ccm_core::{
     k8s::NodeView,
     provider::{CloudError, CloudProvider as _, Route, RouteChange},
 };
-use ccm_testkit::explore::{Call, FaultKind, Scenario, ScenarioRun};
+use ccm_testkit::explore::ScenarioRun;
 use ipnet::IpNet;
 
 use super::{
     account::{Account, THEIR_NETWORK, op},
-    faulty_transport::{applies, stop_counting},
+    faulty_transport::stop_counting,
     mutants::Bug,
 };
 use crate::{config::Settings, provider::AwsProvider};
@@ -59,20 +58,7 @@ pub(super) fn planted(name: &str, bug: Bug) -> Case {
     Case { bug: Some(bug), ..case }
 }
 
-#[async_trait]
-impl Scenario for Case {
-    fn name(&self) -> String {
-        self.name.to_owned()
-    }
-
-    fn applies(&self, kind: FaultKind, call: &Call) -> bool {
-        applies(kind, call)
-    }
-
-    async fn run(&self, journey: &Arc<ScenarioRun>) -> Result<String, String> {
-        self.go(journey).await.map_err(|error| format!("{error:#}"))
-    }
-}
+scenario!(Case);
 
 impl Case {
     async fn go(&self, journey: &Arc<ScenarioRun>) -> anyhow::Result<String> {

@@ -171,15 +171,8 @@ impl<'a> ServiceDriver<'a> {
             None if has_finalizer => wish.service.clone(),
             None => fresh(&wish.service),
         };
-        for (key, value) in self.annotations.get(&service.uid).into_iter().flatten() {
-            match value {
-                Some(value) => drop(
-                    service
-                        .annotations
-                        .insert((&**key).into(), (&**value).into()),
-                ),
-                None => drop(service.annotations.remove(&**key)),
-            }
+        if let Some(annotations) = self.annotations.get(&service.uid) {
+            service.write_annotations(annotations);
         }
         let sources =
             SourceRanges::of(&service).map_err(|mistakes| anyhow::anyhow!("{mistakes:?}"))?;

@@ -677,16 +677,7 @@ fn publish(service: &mut ServiceView, outcome: &LbOutcome) {
         .status
         .clone()
         .unwrap_or_else(|| service.status.clone());
-    for (key, value) in &outcome.annotations {
-        match value {
-            Some(value) => drop(
-                service
-                    .annotations
-                    .insert((&**key).into(), (&**value).into()),
-            ),
-            None => drop(service.annotations.remove(&**key)),
-        }
-    }
+    service.write_annotations(&outcome.annotations);
 }
 
 fn reference(service: &ServiceView) -> LbRef {

@@ -139,25 +139,6 @@ impl ClassicLoadBalancers {
         }
     }
 
-    /// Finds the classic load balancer of a Service by the name that upstream gives it. Without the
-    /// permission to read its tags, the name alone says whose it is, as for upstream.
-    async fn find(
-        &self,
-        op: &Op,
-        owner: &ServiceKey,
-        denials: &AccessDeniedCache,
-    ) -> Result<Option<FoundClassic>, CloudError> {
-        let name = names::load_balancer(&owner.uid);
-        let (found, tags) = match self.resume(&name) {
-            Some(InterruptedRead { found, tags, .. }) => (found, tags),
-            None => (self.describe(op, &name).await?, None),
-        };
-        match found {
-            Some(found) => self.check(op, owner, found, tags, denials).await.map(Some),
-            None => Ok(None),
-        }
-    }
-
     /// Returns what an interrupted sync has read.
     fn resume(&self, name: &str) -> Option<InterruptedRead> {
         let mut interrupted = self.interrupted.lock();
@@ -180,6 +161,25 @@ impl ClassicLoadBalancers {
             let at = earlier.map_or_else(Instant::now, |read| read.at);
             let (found, tags) = (found.cloned(), tags.cloned());
             interrupted.insert(name.into(), InterruptedRead { at, found, tags });
+        }
+    }
+
+    /// Finds the classic load balancer of a Service by the name that upstream gives it. Without the
+    /// permission to read its tags, the name alone says whose it is, as for upstream.
+    async fn find(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+        denials: &AccessDeniedCache,
+    ) -> Result<Option<FoundClassic>, CloudError> {
+        let name = names::load_balancer(&owner.uid);
+        let (found, tags) = match self.resume(&name) {
+            Some(InterruptedRead { found, tags, .. }) => (found, tags),
+            None => (self.describe(op, &name).await?, None),
+        };
+        match found {
+            Some(found) => self.check(op, owner, found, tags, denials).await.map(Some),
+            None => Ok(None),
         }
     }
 

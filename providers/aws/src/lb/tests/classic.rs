@@ -658,14 +658,7 @@ async fn what_a_classic_load_balancer_names_and_aws_does_not_find_is_soon_looked
         let changed = with(large.clone(), "healthcheck-interval", "20");
         rig.aws.fail_always(action, code);
         for service in [&large, &changed] {
-            let mut found = Vec::new();
-            for _ in delays {
-                let outcome = rig.ensure(service, ReadMode::Fresh).await;
-                let error = outcome.result.unwrap_err();
-                assert_eq!(error.kind(), ErrorKind::InvalidInput, "{action:?}: {error}");
-                found.push(error.retry_after().unwrap().as_secs());
-            }
-            assert_eq!(found, delays, "{action:?}: {code}");
+            assert_eq!(rig.delays_of_refusals(service).await, delays, "{action:?}: {code}");
         }
         // What was applied once counts anew: somebody may delete and create the object again.
         rig.aws.clear_faults();
@@ -676,8 +669,6 @@ async fn what_a_classic_load_balancer_names_and_aws_does_not_find_is_soon_looked
             rig.settle(&published(&small, &done.status)).await;
         }
         rig.aws.fail_always(action, code);
-        let outcome = rig.ensure(&changed, ReadMode::Fresh).await;
-        let error = outcome.result.unwrap_err();
-        assert_eq!(error.retry_after().unwrap().as_secs(), delays[0], "{action:?}: {code}");
+        assert_eq!(rig.delays_of_refusals(&changed).await, [delays[0]], "{action:?}: {code}");
     }
 }

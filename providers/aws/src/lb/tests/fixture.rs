@@ -8,8 +8,9 @@ use ccm_core::{
         ServicePort, ServiceView, SlicePort, well_known,
     },
     provider::{
-        BackendKind, Backends, CloudError, EventSink, EventType, LbOutcome, LbRef, LbSpec,
-        LoadBalancers, Op, PlannedChange, Progress, ReadMode, ServiceInterpretation, SourceRanges,
+        BackendKind, Backends, CloudError, ErrorKind, EventSink, EventType, LbOutcome, LbRef,
+        LbSpec, LoadBalancers, Op, PlannedChange, Progress, ReadMode, ServiceInterpretation,
+        SourceRanges,
     },
     runtime::events::WallClock,
     write_gate::WriteGate,
@@ -19,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::InstanceId,
-    client::Client,
+    client::{Client, reason::REFUSED},
     config::{AnnotationDialect, DefaultType, Limits, Settings},
     fake::{CLUSTER, FakeAws, FakeCluster},
     instances::InstanceCache,
@@ -235,6 +236,22 @@ impl Fixture {
         self.balancers
             .ensure(&self.op(), &self.spec(service), depth)
             .await
+    }
+
+    /// Ensures several times, which fails: AWS refuses the Service. Returns the delays in seconds.
+    pub(super) async fn delays_of_refusals<const N: usize>(
+        &self,
+        service: &ServiceView,
+    ) -> [u64; N] {
+        let mut delays = [0; N];
+        for delay in &mut delays {
+            let outcome = self.ensure(service, ReadMode::Fresh).await;
+            let error = outcome.result.unwrap_err();
+            let refused = (ErrorKind::InvalidInput, Some(REFUSED));
+            assert_eq!((error.kind(), error.reason()), refused, "{error}");
+            *delay = error.retry_after().unwrap().as_secs();
+        }
+        delays
     }
 
     /// Ensures as the framework does: again, when it is asked to wait or has failed.

@@ -7,7 +7,6 @@ use ccm_core::provider::{ErrorKind, LoadBalancers, Progress, ReadMode};
 use super::fixture::{Fixture, published, service, with};
 use crate::{
     api::{Action, ec2::CreateSecurityGroup, elb::DeleteListener},
-    client::reason::REFUSED,
     config::Settings,
     fake::Crash,
     lb::security_groups::MANAGED_DESCRIPTION,
@@ -294,17 +293,7 @@ async fn what_aws_does_not_find_is_soon_looked_for_again_and_then_rarely() {
         let changed = with(web.clone(), "healthcheck-interval", "20");
         rig.aws.fail_always(action, code);
         for service in [&web, &changed] {
-            let mut found = Vec::new();
-            for _ in delays {
-                let outcome = rig.ensure(service, ReadMode::Fresh).await;
-                let error = outcome.result.unwrap_err();
-                assert_eq!(
-                    (error.kind(), error.reason()),
-                    (ErrorKind::InvalidInput, Some(REFUSED))
-                );
-                found.push(error.retry_after().unwrap().as_secs());
-            }
-            assert_eq!(found, delays, "{code}");
+            assert_eq!(rig.delays_of_refusals(service).await, delays, "{code}");
         }
         // What was applied once counts anew: somebody may delete and create the object again.
         rig.aws.clear_faults();

@@ -755,14 +755,7 @@ pub(super) fn reference(service: &ServiceView) -> LbRef {
 pub(super) fn published(service: &ServiceView, outcome: &LbOutcome) -> ServiceView {
     let mut service = service.clone();
     service.status = outcome.status.clone().unwrap_or(service.status);
-    for (key, value) in &outcome.annotations {
-        match value {
-            Some(value) => service
-                .annotations
-                .insert((&**key).into(), (&**value).into()),
-            None => service.annotations.remove(&**key),
-        };
-    }
+    service.write_annotations(&outcome.annotations);
     service
 }
 

@@ -235,16 +235,7 @@ impl ServiceDriver<'_> {
         if let Some(status) = &outcome.status {
             self.service.status.clone_from(status);
         }
-        for (key, value) in &outcome.annotations {
-            match value {
-                Some(value) => drop(
-                    self.service
-                        .annotations
-                        .insert((&**key).into(), (&**value).into()),
-                ),
-                None => drop(self.service.annotations.remove(&**key)),
-            }
-        }
+        self.service.write_annotations(&outcome.annotations);
     }
 
     /// Repeats an operation until it is done, with the delays that the provider asks for. The inner
